@@ -1,0 +1,290 @@
+"""A delivery, from request to response. The one file that knows all the others."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from flask import Request, Response
+
+from dedup import telemetry
+from dedup.delivery import BadDelivery, Delivery, from_request
+from dedup.lease import Clock, Lease
+from dedup.record import Decision, Ending
+from dedup.run import PermanentError, Run
+from dedup.settings import Settings
+from dedup.stores import Claim, EffectsRaised, RunStore, StoreUnavailable, open_store
+
+Job = Callable[[Run], Any]
+
+FINISH_SECONDS = 10.0
+INTERRUPTED_SECONDS = 2.0
+"""A worker that is being aborted is killed soon after: what is left to write must be quick."""
+STALE_CLAIMS = 3
+"""How often a run is claimed again because the attempt was paused until its lease could not be trusted any more."""
+SUMMARY_BYTES = 1024
+
+log = logging.getLogger("dedup")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a delivery ended: its name in the log, the answer to Cloud Scheduler, and how loud the log line is."""
+
+    name: str
+    status: int
+    body: str
+    level: int = logging.INFO
+    replayed: bool = False
+
+
+PROCESSED = Outcome("processed", 200, "Run processed")
+NOT_RUN = {
+    Decision.COMPLETED: Outcome("duplicate_skipped", 200, "Duplicate run skipped", replayed=True),
+    Decision.FAILED: Outcome("failed_before", 200, "Run failed for good, not retried", replayed=True),
+    Decision.IN_PROGRESS: Outcome("in_progress", 409, "Run in progress"),  # not 503: App Engine doesn't count its retries
+}
+BAD_DELIVERY = Outcome("bad_delivery", 400, "error", logging.WARNING)
+STORE_UNAVAILABLE = Outcome("store_unavailable", 500, "error: dedup store unavailable", logging.ERROR)
+JOB_FAILED = Outcome("job_failed", 500, "error: job failed", logging.ERROR)
+JOB_FAILED_FOR_GOOD = Outcome("job_failed_for_good", 500, "error: job failed for good", logging.ERROR)
+DONE_NOT_RECORDED = Outcome("done_not_recorded", 200, "Run processed", logging.ERROR)
+DONE_LEASE_LOST = Outcome("done_lease_lost", 200, "Run processed", logging.ERROR)
+EFFECTS_NOT_RECORDED = Outcome("effects_not_recorded", 500, "error: run not recorded", logging.ERROR)
+INTERRUPTED = Outcome("interrupted", 500, "error: interrupted", logging.ERROR)
+
+
+def handle(
+    request: Request,
+    job: Job,
+    *,
+    settings: Settings | None = None,
+    store: RunStore | None = None,
+    clock: Clock | None = None,
+) -> Response:
+    """Runs the job for the scheduled run that a request delivers, unless that run is done or under way.
+
+    Args:
+        request: Cloud Scheduler's.
+        job: is given the Run. It may return a short summary; it raises to be retried, and PermanentError not to be.
+        settings: other than the environment's.
+        store: other than the one that DEDUP_STORE names.
+        clock: other than the process's.
+
+    Returns:
+        The answer by which Cloud Scheduler retries, or stops: see "HTTP contract" in the README.
+    """
+    settings = settings if settings is not None else _settings
+    store = store if store is not None else _store
+    clock = clock if clock is not None else _clock
+    with _Answer(request, clock) as answer:
+        try:
+            delivery = from_request(request, scope=settings.scope, manual_runs=settings.manual_runs, now=clock.utcnow())
+        except BadDelivery as refusal:
+            return answer.of(BAD_DELIVERY, refusal)
+
+        claim = answer.claim = _new_claim(delivery, settings)
+        lease = Lease(store, claim, renews=settings.renew, ends_at=answer.began + settings.timeout_seconds, clock=clock)
+        deadline = clock.utcnow() + timedelta(seconds=settings.timeout_seconds)
+        run = Run(claim, lease, body=request.get_data(), deadline=deadline, supports_effects=store.supports_effects)
+
+        try:
+            decision = _claim_run(store, claim, clock)
+        except StoreUnavailable as unavailable:
+            return answer.of(STORE_UNAVAILABLE, unavailable)
+        if decision is not Decision.CLAIM:
+            return answer.of(NOT_RUN[decision])
+
+        returned, raised = _run_job(job, run, lease)
+        interrupted = raised is not None and not isinstance(raised, Exception)
+        within_seconds = INTERRUPTED_SECONDS if interrupted else FINISH_SECONDS
+        if returned:
+            outcome, fault = _complete(store, claim, run, lease, returned[0], within_seconds)
+        else:
+            assert raised is not None
+            outcome, fault = _give_up(store, claim, lease, raised, within_seconds)
+        if interrupted:
+            assert raised is not None
+            raise raised
+        return answer.of(outcome, fault)
+
+
+def _new_claim(delivery: Delivery, settings: Settings) -> Claim:
+    return Claim(
+        run_id=delivery.run_id,
+        attempt_id=uuid.uuid4().hex,
+        lease_seconds=settings.lease_seconds,
+        retention_seconds=settings.retention_seconds,
+        job_name=delivery.job_name,
+        schedule_time=delivery.schedule_time,
+        scope="/".join(delivery.scope_parts),
+    )
+
+
+def _claim_run(store: RunStore, claim: Claim, clock: Clock) -> Decision:
+    """Claims the run; again, if the attempt was paused for so long that another may have been given it meanwhile."""
+    try:
+        for _ in range(STALE_CLAIMS):
+            decision = store.claim_run(claim)
+            if decision is not Decision.CLAIM or claim.is_trusted(clock.monotonic()):
+                return decision
+        return Decision.IN_PROGRESS
+    except StoreUnavailable:
+        raise
+    except BaseException:  # a framework's time-out or a worker's abort: nobody will be at work on what was claimed
+        with suppress(StoreUnavailable):
+            store.finish_run(claim, Ending.RELEASED, within_seconds=INTERRUPTED_SECONDS)
+        raise
+
+
+def _run_job(job: Job, run: Run, lease: Lease) -> tuple[list[Any], BaseException | None]:
+    """Runs the job, and says what it returned, and what was raised.
+
+    Both can be: a framework's time-out is raised into the thread wherever it is, also when the job has just returned. The job
+    is done then, and its run must not be released.
+    """
+    returned: list[Any] = []
+    try:
+        with lease:
+            returned.append(job(run))
+    except BaseException as raised:
+        return returned, raised
+    return returned, None
+
+
+def _complete(
+    store: RunStore, claim: Claim, run: Run, lease: Lease, value: Any, within_seconds: float
+) -> tuple[Outcome, BaseException | None]:
+    """Records the run as completed, together with the job's own writes where it has asked for that."""
+    fault: Exception | None = None
+    try:
+        if _finish_run(store, claim, Ending.COMPLETED, within_seconds, result=_summary(value), effects=run.effects):
+            return PROCESSED, None
+        outcome = DONE_LEASE_LOST
+    except EffectsRaised as wrapped:
+        return _give_up(store, claim, lease, wrapped.raised, within_seconds)
+    except StoreUnavailable as unavailable:
+        outcome, fault = DONE_NOT_RECORDED, unavailable
+    if run.effects is None:
+        return outcome, fault
+    _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)
+    return EFFECTS_NOT_RECORDED, fault
+
+
+def _give_up(
+    store: RunStore, claim: Claim, lease: Lease, raised: BaseException, within_seconds: float
+) -> tuple[Outcome, BaseException | None]:
+    """Leaves the run to the next retry, or records that none is wanted."""
+    if isinstance(raised, PermanentError):
+        _finish_run_if_possible(store, claim, Ending.FAILED, within_seconds, error=_cut(f"{type(raised).__name__}: {raised}"))
+        return JOB_FAILED_FOR_GOOD, raised
+    if not lease.lost:
+        _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)
+    return JOB_FAILED, raised
+
+
+def _finish_run_if_possible(
+    store: RunStore, claim: Claim, ending: Ending, within_seconds: float, error: str | None = None
+) -> None:
+    """Finishes a run whose answer is an error anyway: where it can't be recorded, the run is taken over when its lease ends."""
+    try:
+        recorded = _finish_run(store, claim, ending, within_seconds, error=error)
+        fault = None if recorded else "another attempt has the run"
+    except StoreUnavailable as unavailable:
+        fault = str(unavailable)
+    if fault is not None:
+        log.error("run not %s: %s", ending.value, fault, extra={"run_id": claim.run_id, "attempt_id": claim.attempt_id})
+
+
+def _finish_run(store: RunStore, claim: Claim, ending: Ending, within_seconds: float, **what: Any) -> bool:
+    """Finishes the run, also when a framework's time-out or a worker's abort strikes in the middle of it."""
+    try:
+        return store.finish_run(claim, ending, within_seconds=within_seconds, **what)
+    except (StoreUnavailable, EffectsRaised):
+        raise
+    except BaseException:
+        with suppress(StoreUnavailable, EffectsRaised):
+            store.finish_run(claim, ending, within_seconds=INTERRUPTED_SECONDS, **what)
+        raise
+
+
+def _summary(value: Any) -> str | None:
+    """What is kept of the job's return value: a text as it is, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value if value is None else _cut(value)
+    try:
+        return _cut(json.dumps(value))
+    except Exception as fault:  # whatever a job's own classes raise: the job is done, its summary is not worth a failure
+        log.error("the job's result is neither text nor JSON, so it is not kept: %r", fault)
+        return None
+
+
+def _cut(text: str) -> str:
+    return text.encode("utf-8", "replace")[:SUMMARY_BYTES].decode("utf-8", "ignore")
+
+
+class _Answer:
+    """The answer to a delivery, and the one log line that tells of it."""
+
+    def __init__(self, request: Request, clock: Clock) -> None:
+        self._request = request
+        self._clock = clock
+        self._outcome = INTERRUPTED
+        self._fault: BaseException | None = None
+        self.began = clock.monotonic()
+        self.claim: Claim | None = None
+
+    def of(self, outcome: Outcome, fault: BaseException | None = None) -> Response:
+        """Makes the answer. What a refused request is told is all of a fault that leaves the house."""
+        self._outcome, self._fault = outcome, fault
+        body = f"{outcome.body}: {fault}" if outcome is BAD_DELIVERY else outcome.body
+        headers = {"X-Run-Id": self.claim.run_id} if self.claim is not None else {}
+        if outcome.replayed:
+            headers["Idempotent-Replayed"] = "true"
+        return Response(body, outcome.status, headers, content_type="text/plain; charset=utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        fault = raised if raised is not None else self._fault
+        claim = self.claim
+        about_run = (
+            {}
+            if claim is None
+            else {
+                "run_id": claim.run_id,
+                "job_name": claim.job_name,
+                "schedule_time": claim.schedule_time,
+                "attempt_id": claim.attempt_id,
+                "attempt": claim.attempts if claim.token is not None else None,
+            }
+        )
+        told = isinstance(fault, BadDelivery | StoreUnavailable)  # these say all in their message
+        log.log(
+            self._outcome.level,
+            "%s%s",
+            f"{claim.job_name} {claim.schedule_time.isoformat()}: " if claim is not None else "",
+            f"{self._outcome.body}: {fault}" if told else self._outcome.body,
+            exc_info=None if told else fault,
+            extra={
+                **about_run,
+                "outcome": self._outcome.name,
+                "status": self._outcome.status,
+                "milliseconds": round((self._clock.monotonic() - self.began) * 1000, 1),
+                **telemetry.trace_fields(self._request.headers),
+            },
+        )
+
+
+_settings = Settings.from_environment()
+_store = open_store(_settings.store)
+_clock = Clock()
+telemetry.configure(_settings.log_level)

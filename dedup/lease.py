@@ -1,0 +1,137 @@
+"""Keeps a claim alive while its job runs, and says when it is lost."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from dedup.stores import Claim, RunStore, StoreUnavailable
+
+RENEWAL_SECONDS = 6.0
+"""How long the end of a job waits for a renewal in flight: a little more than a store takes for one."""
+
+log = logging.getLogger("dedup")
+
+
+class LeaseLost(Exception):
+    """The run may be another attempt's by now: stop, and change nothing more."""
+
+
+class Clock:
+    """The process's clocks, and its one thread that hands out what is due.
+
+    The thread starts with the first call, so after the server has forked. What is due runs in a thread of its own: one that
+    waits for the store holds up no other.
+    """
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward; what leases and deadlines are measured by."""
+        return time.monotonic()
+
+    def utcnow(self) -> datetime:
+        """This instance's idea of the time, for people; it grants nothing."""
+        return datetime.now(UTC)
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Calls when the monotonic clock says `when`; there is no taking it back."""
+        with self._changed:
+            heapq.heappush(self._due, (when, next(self._order), call))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dedup-clock", daemon=True)
+                self._thread.start()
+            elif self._due[0][2] is call:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._due or self._due[0][0] > self.monotonic():
+                    self._changed.wait(self._due[0][0] - self.monotonic() if self._due else None)
+                _, _, call = heapq.heappop(self._due)
+            threading.Thread(target=call, name="dedup-renewal", daemon=True).start()
+
+
+class Lease:
+    """One attempt's lease, renewed every third of it between `with` and its end.
+
+    A job that is shorter than that costs no RPC. Renewal goes on while a server drains after SIGTERM, because the job does.
+
+    Args:
+        store: where the claim was made.
+        claim: what was claimed.
+        renews: False leaves the lease as it is.
+        ends_at: monotonic time at which renewal ends. A request's timeout doesn't stop its thread, and a job that hangs must
+            not hold its run for ever.
+        clock: the process's.
+    """
+
+    def __init__(self, store: RunStore, claim: Claim, *, renews: bool, ends_at: float, clock: Clock) -> None:
+        self._store = store
+        self._claim = claim
+        self._renews = renews
+        self._ends_at = ends_at
+        self._clock = clock
+        self._renewing = threading.Lock()
+        self._stopped = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the run may be another attempt's by now. Once true, it stays so."""
+        if not self._claim.is_trusted(self._clock.monotonic()):
+            self._lost = True
+        return self._lost
+
+    def ensure_held(self) -> None:
+        """Returns while the run is this attempt's alone.
+
+        Raises:
+            LeaseLost: it may not be any more.
+        """
+        if self.lost:
+            raise LeaseLost(f"the lease of run {self._claim.run_id} was lost: another attempt may have it")
+
+    def __enter__(self) -> Self:
+        if self._renews:
+            self._renew_in(self._claim.lease_seconds / 3)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
+        """Ends renewal, and waits for one in flight: it would move the token under the finish."""
+        self._stopped = True
+        if self._renewing.acquire(timeout=RENEWAL_SECONDS):
+            self._renewing.release()
+
+    def _renew_in(self, seconds: float) -> None:
+        when = self._clock.monotonic() + seconds
+        if when < self._ends_at:
+            self._clock.call_at(when, self._renew)
+
+    def _renew(self) -> None:
+        with self._renewing:
+            if self._stopped or self.lost:
+                return
+            try:
+                held = self._store.renew_run(self._claim)
+            except StoreUnavailable as fault:
+                log.warning("lease not renewed, trying again: %s", fault, extra={"run_id": self._claim.run_id})
+                self._renew_in(min(2.0, self._claim.lease_seconds / 10))
+                return
+            if held:
+                self._renew_in(self._claim.lease_seconds / 3)
+            else:
+                self._lost = True
+                log.error("lease lost: another attempt has the run", extra={"run_id": self._claim.run_id})

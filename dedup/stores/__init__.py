@@ -1,0 +1,175 @@
+"""What a store of runs promises, and how one is opened.
+
+A store decides and writes as one, or not at all. Add one: a module here with a class that has these methods, a line in
+`_STORES`; the suite in tests/contract/ then covers it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from dedup.record import Decision, Ending, RunRecord
+
+NEVER = float("-inf")
+
+
+class StoreUnavailable(Exception):
+    """The store could not be asked, or did not answer in time. The message says what to look at."""
+
+
+class Unsupported(Exception):
+    """The chosen store can't do this."""
+
+
+class EffectsRaised(Exception):
+    """Carries what the job's effects raised out of the store: it is the job's fault, none of the store's.
+
+    Args:
+        raised: that exception.
+    """
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__(repr(raised))
+        self.raised = raised
+
+
+@dataclass(slots=True, kw_only=True)
+class Claim:
+    """One attempt's hold on a run, as far as the attempt knows.
+
+    The first half is given; the store keeps the second half up to date with each of its writes. It is made before the first
+    write, so that whatever strikes in the middle of one, the attempt still knows what it may have left behind.
+    """
+
+    run_id: str
+    """64 hex digits."""
+    attempt_id: str
+    """32 hex digits, made once per request."""
+    lease_seconds: int
+    retention_seconds: int
+    job_name: str
+    schedule_time: datetime
+    """Aware, in UTC."""
+    scope: str = ""
+
+    attempts: int = 0
+    """How many attempts have claimed this record, with this one; 0 while it isn't claimed."""
+    token: datetime | None = None
+    """The store's time of our last known write; whoever writes after us moves it."""
+    trusted_until: float = NEVER
+    """On this machine's monotonic clock: until then nobody else can have been given the run."""
+    unsettled_since: float | None = None
+    """Monotonic time before the first write whose fate isn't known."""
+    create_unclear: bool = False
+    """A create went unacknowledged: it may still arrive, after whatever we do next."""
+
+    @property
+    def margin_seconds(self) -> float:
+        """What an attempt's trust ends early by: two clocks may run at different speeds."""
+        return min(1.0, self.lease_seconds / 10)
+
+    def is_trusted(self, now: float) -> bool:
+        """Whether nobody else can have been given the run by now.
+
+        Args:
+            now: this machine's monotonic clock.
+        """
+        return now < self.trusted_until
+
+    def wrote(self, token: datetime, tried_at: float) -> None:
+        """Notes a write of ours that was acknowledged.
+
+        Args:
+            token: the store's time of the write.
+            tried_at: monotonic time before it was sent.
+        """
+        self.token = token
+        self.trusted_until = tried_at + self.lease_seconds - self.margin_seconds
+        self.unsettled_since = None
+
+    def found(self, record: RunRecord) -> None:
+        """Notes a record of ours that was read again: an unclear write of ours may have made it."""
+        if record.updated_at != self.token:
+            if self.unsettled_since is not None:
+                self.wrote(record.updated_at, self.unsettled_since)
+            self.token = record.updated_at
+        self.attempts = record.attempts
+
+
+class RunStore(Protocol):
+    """The four methods that every store has, and what a finish with effects needs.
+
+    Each raises StoreUnavailable when the store can't be asked or doesn't answer in time; what was written by then is unclear.
+    """
+
+    supports_effects: bool
+    """Whether `finish_run` takes `effects`."""
+
+    def claim_run(self, claim: Claim) -> Decision:
+        """Claims the run, atomically, or says why not: CLAIM (it is this attempt's now), IN_PROGRESS, COMPLETED or FAILED.
+
+        Ends within 10 s. Called again with the same claim, it finds its own earlier one.
+        """
+        ...
+
+    def renew_run(self, claim: Claim) -> bool:
+        """Lets the lease begin anew. False: the run isn't this attempt's any more."""
+        ...
+
+    def finish_run(
+        self,
+        claim: Claim,
+        ending: Ending,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        effects: Callable[[Any], None] | None = None,
+        within_seconds: float = 10.0,
+    ) -> bool:
+        """Ends the attempt, if the run is still its own. False: it isn't, and nothing was written.
+
+        Args:
+            claim: what `claim_run` has claimed.
+            ending: COMPLETED and FAILED are recorded, RELEASED leaves the run to the next delivery.
+            result: a summary kept with COMPLETED, at most 1 KB.
+            error: likewise with FAILED.
+            effects: called with the store's transaction, in which the job's own reads and writes and the completion are one
+                commit.
+            within_seconds: how long to go on trying.
+
+        Raises:
+            EffectsRaised: `effects` raised; nothing was written.
+        """
+        ...
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Reads one run; None if there is no record."""
+        ...
+
+
+_STORES = {
+    "firestore": "dedup.stores.firestore",
+    "sqlite": "dedup.stores.sqlite",
+}
+
+
+def open_store(url: str) -> RunStore:
+    """Makes the store that a URL names. Imports its library, and connects to nothing yet.
+
+    Args:
+        url: `firestore`, `firestore://PROJECT/DATABASE?collection=NAME`, `sqlite:///PATH`.
+
+    Raises:
+        ValueError: the URL names no store, or says something that the store doesn't know.
+    """
+    name = url.partition(":")[0]
+    if name not in _STORES:  # only the name is shown: the rest may hold a password
+        raise ValueError(
+            f"there is no store {name!r}: a store's URL begins with {' or '.join(f'{known}:' for known in _STORES)}"
+        )
+    store: RunStore = importlib.import_module(_STORES[name]).from_url(url)
+    return store

@@ -1,0 +1,460 @@
+"""Runs in Firestore: every change of state is one conditional commit.
+
+A new run costs two RPCs: the create that claims it and the update that finishes it. The documented example's two transactions
+cost six. Google's page "Deduplicate job requests" allows either: "transactions or atomic conditional writes".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from google.api_core import exceptions as google
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import firestore
+
+from dedup.record import Decision, Ending, RunRecord, Status, decide
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable
+
+CLAIM_SECONDS = 9.0
+"""A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
+RENEW_SECONDS = 5.0
+RPC_SECONDS = 3.0
+"""One try. The first one on a cold connection, its token included, takes less than two."""
+CONTENDED_CLAIMS = 5
+"""How often another attempt may be faster before a claim gives the run up to it."""
+REFUSED_FINISHES = 3
+"""How often a finish is tried again whose precondition was refused though the run is still its own."""
+
+_REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
+"""The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
+_DEFINITE = (*_REFUSED, google.PermissionDenied, google.Unauthenticated, google.InvalidArgument, google.MethodNotImplemented)
+"""The server's answer, and the next one would be the same. Any other fault leaves unclear what was written."""
+_FAULTS = (google.GoogleAPIError, GoogleAuthError)
+
+log = logging.getLogger("dedup")
+
+
+class FirestoreRunStore:
+    """Runs in one collection of a Firestore database.
+
+    Args:
+        project: the project's id; None: what the environment says.
+        database: the database's id.
+        collection: the collection's id.
+        monotonic: a clock in seconds, for deadlines and for how long an attempt trusts its lease.
+        utcnow: this machine's clock; it writes times for people, and for TTL, and decides nothing.
+        sleep: waits between two tries.
+    """
+
+    supports_effects = True
+
+    def __init__(
+        self,
+        project: str | None = None,
+        database: str = "(default)",
+        collection: str = "scheduler_runs",
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.project = project
+        self.database = database
+        self.collection = collection
+        self._monotonic = monotonic
+        self._utcnow = utcnow
+        self._sleep = sleep
+        self._made_client: firestore.Client | None = None
+        self._making_client = threading.Lock()
+
+    def claim_run(self, claim: Claim) -> Decision:
+        """Claims a run by a create. Where there is a record: reads it, decides, and takes over by a conditional update."""
+        tries = self._tries(CLAIM_SECONDS)
+        record: RunRecord | None = None
+        decision = Decision.CLAIM  # the usual run has no record; where there is one, the create is refused
+        contended = 0
+        while contended < CONTENDED_CLAIMS:
+            match decision:
+                case Decision.CLAIM if record is None:
+                    fate = self._create(claim, tries)
+                case Decision.CLAIM:
+                    fate = self._take_over(claim, record, tries)
+                case Decision.HELD:
+                    assert record is not None
+                    claim.found(record)
+                    fate = _Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, tries)
+                case _:
+                    return decision
+            if fate is _Fate.WRITTEN and self._is_trusted(claim):
+                return Decision.CLAIM
+            if fate is not _Fate.UNCLEAR:
+                contended += 1
+            record, now = self._read(claim.run_id, tries)
+            decision = decide(record, claim.attempt_id, now)
+        return Decision.IN_PROGRESS
+
+    def renew_run(self, claim: Claim) -> bool:
+        """Lets the lease begin anew by a conditional update; an unclear or refused one is judged by reading the run again."""
+        tries = self._tries(RENEW_SECONDS)
+        while self._renew(claim, tries) is not _Fate.WRITTEN:
+            record, _ = self._read(claim.run_id, tries)
+            if record is None or not record.is_held_by(claim.attempt_id):
+                return False
+            moved = record.updated_at != claim.token
+            claim.found(record)
+            if moved:  # an earlier try of ours has arrived
+                return True
+        return True
+
+    def finish_run(
+        self,
+        claim: Claim,
+        ending: Ending,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        effects: Callable[[Any], None] | None = None,
+        within_seconds: float = 10.0,
+    ) -> bool:
+        """Ends the attempt by an update, or a delete, that is conditional on the time of our last write.
+
+        An unclear or refused one is judged by the attempt_id *and* the status of a fresh read: without any fault, a renewal that
+        is applied while the job ends makes the precondition fail, and the record in progress would pass for a finished one.
+        """
+        tries = self._tries(within_seconds)
+        if effects is not None:
+            return self._complete_with(effects, claim, result, tries)
+        refused = 0
+        while refused <= REFUSED_FINISHES:
+            if claim.token is not None:
+                fate = self._finish(claim, ending, result, error, tries)
+                if fate is _Fate.WRITTEN:
+                    return True
+                if fate is _Fate.REFUSED:
+                    refused += 1
+            record, _ = self._read(claim.run_id, tries)
+            if _has_ended(record, claim, ending):
+                return True
+            if record is None or not record.is_held_by(claim.attempt_id):
+                return False
+            claim.found(record)
+        return False
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Reads one run, within 10 s."""
+        record, _ = self._read(run_id, self._tries(CLAIM_SECONDS))
+        return record
+
+    # What is written. Each is one try of one commit.
+
+    def _create(self, claim: Claim, tries: _Tries) -> _Fate:
+        claim.attempts = 1
+        fields = self._claim_fields(claim)
+        was_unclear, claim.create_unclear = claim.create_unclear, True
+        fate = self._write(claim, tries, lambda run, **rpc: run.create(fields, **rpc).update_time)
+        if fate is not _Fate.UNCLEAR:
+            claim.create_unclear = was_unclear
+        return fate
+
+    def _take_over(self, claim: Claim, record: RunRecord | None, tries: _Tries) -> _Fate:
+        assert record is not None
+        claim.attempts = record.attempts + 1
+        left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
+        return self._update(claim, tries, left_by_the_dead | self._claim_fields(claim), record.updated_at)
+
+    def _renew(self, claim: Claim, tries: _Tries) -> _Fate:
+        # renewed_at makes the write change something: one that doesn't leaves update_time, and so the lease, as it is.
+        return self._update(claim, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim), claim.token)
+
+    def _finish(self, claim: Claim, ending: Ending, result: str | None, error: str | None, tries: _Tries) -> _Fate:
+        if ending is not Ending.RELEASED:
+            return self._update(claim, tries, self._end_fields(ending, result, error), claim.token)
+        if claim.create_unclear:
+            # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
+            over = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
+            return self._update(claim, tries, over, claim.token)
+        option = firestore.Client.write_option(last_update_time=claim.token)
+        return self._write(claim, tries, lambda run, **rpc: run.delete(option=option, **rpc))
+
+    def _update(self, claim: Claim, tries: _Tries, fields: dict[str, Any], token: datetime | None) -> _Fate:
+        option = firestore.Client.write_option(last_update_time=token)
+        return self._write(claim, tries, lambda run, **rpc: run.update(fields, option=option, **rpc).update_time)
+
+    def _write(self, claim: Claim, tries: _Tries, send: Callable[..., datetime]) -> _Fate:
+        """Sends one commit once, and notes in the claim what is known of it afterwards."""
+        run = self._document(claim.run_id)
+        timeout = tries.next_timeout()
+        tried_at = self._monotonic()
+        unsettled_before = claim.unsettled_since
+        if unsettled_before is None:
+            claim.unsettled_since = tried_at
+        try:
+            token = send(run, timeout=timeout, retry=None)
+        except _REFUSED:
+            claim.unsettled_since = unsettled_before
+            return _Fate.REFUSED
+        except _DEFINITE as fault:
+            claim.unsettled_since = unsettled_before
+            raise self._unavailable(fault) from fault
+        except _FAULTS as fault:
+            log.warning("Firestore write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
+            tries.failed(fault)
+            return _Fate.UNCLEAR
+        if token == claim.token:
+            claim.unsettled_since = unsettled_before
+            return _Fate.UNCLEAR
+        claim.wrote(token, tried_at)
+        return _Fate.WRITTEN
+
+    def _claim_fields(self, claim: Claim) -> dict[str, Any]:
+        scope = {"scope": claim.scope} if claim.scope else {}
+        return {
+            "status": Status.IN_PROGRESS.value,
+            "attempt_id": claim.attempt_id,
+            "lease_seconds": claim.lease_seconds,
+            "job_name": claim.job_name,
+            "schedule_time": claim.schedule_time,
+            "attempts": claim.attempts,
+            "claimed_at": self._utcnow(),
+            **scope,
+            **self._lease_fields(claim),
+        }
+
+    def _lease_fields(self, claim: Claim) -> dict[str, Any]:
+        now = self._utcnow()
+        return {
+            "lease_expires": now + timedelta(seconds=claim.lease_seconds),
+            "expire_at": now + timedelta(seconds=claim.retention_seconds),
+        }
+
+    def _end_fields(self, ending: Ending, result: str | None, error: str | None) -> dict[str, Any]:
+        fields = {"status": ending.value, "finished_at": self._utcnow(), "result": result, "error": error}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    # A finish with the job's own writes: the one place where a transaction is needed.
+
+    def _complete_with(self, effects: Callable[[Any], None], claim: Claim, result: str | None, tries: _Tries) -> bool:
+        run = self._document(claim.run_id)
+        fields = self._end_fields(Ending.COMPLETED, result, None)
+
+        def complete(transaction: firestore.Transaction) -> None:
+            snapshot = run.get(transaction=transaction, timeout=tries.next_timeout(), retry=None)
+            record = self._record(snapshot)
+            # The status too: with attempt_id alone, a commit that was applied unseen would be applied again here.
+            if record is None or not record.is_held_by(claim.attempt_id):
+                raise _NotOurs
+            try:
+                effects(transaction)
+            except Exception as raised:
+                raise EffectsRaised(raised) from raised
+            transaction.update(run, fields)
+
+        try:
+            # Made anew for each call: the decorator keeps state of its transaction, and threads would share it.
+            firestore.transactional(complete)(_BoundedTransaction(self._client(), tries))
+        except (_NotOurs, StoreUnavailable, ValueError, *_FAULTS) as fault:
+            # ValueError: its attempts are used up. InvalidArgument: a commit that had been applied was sent again.
+            log.warning("Firestore transaction unclear, reading the run again: %r", fault, extra={"run_id": claim.run_id})
+            record, _ = self._read(claim.run_id, self._tries(RPC_SECONDS))
+            return _has_ended(record, claim, Ending.COMPLETED)
+        return True
+
+    # What is read.
+
+    def _read(self, run_id: str, tries: _Tries) -> tuple[RunRecord | None, datetime]:
+        """Reads a run and the store's clock, which Firestore gives with a missing document too."""
+        run = self._document(run_id)
+        while True:
+            try:
+                snapshot = run.get(timeout=tries.next_timeout(), retry=None)
+            except _DEFINITE as fault:
+                raise self._unavailable(fault) from fault
+            except _FAULTS as fault:
+                tries.failed(fault)
+                continue
+            if snapshot.read_time is None:  # the client makes this of an empty answer: it says nothing of the run
+                tries.failed(TimeoutError("the answer was empty"))
+                continue
+            return self._record(snapshot), snapshot.read_time
+
+    def _record(self, snapshot: Any) -> RunRecord | None:
+        if not snapshot.exists:
+            return None
+        record = RunRecord.from_fields(snapshot.to_dict(), snapshot.update_time)
+        if record.malformed:
+            log.error(
+                "record %s/%s can't be read as a run, so nobody is given it before %s: mend or delete it",
+                self.collection,
+                snapshot.id,
+                record.live_until,
+                extra={"run_id": snapshot.id},
+            )
+        return record
+
+    # How the server is reached.
+
+    def _document(self, run_id: str) -> firestore.DocumentReference:
+        return self._client().collection(self.collection).document(run_id)
+
+    def _client(self) -> firestore.Client:
+        """The client, made at the first use: gRPC must not be started before the server forks."""
+        if self._made_client is None:
+            with self._making_client:
+                if self._made_client is None:
+                    self._made_client = self._make_client()
+        return self._made_client
+
+    def _make_client(self) -> firestore.Client:
+        try:
+            client = firestore.Client(project=self.project, database=self.database)
+            _ = client._firestore_api  # opens the channel while we hold the lock: 30 threads opened 30 otherwise
+        except (GoogleAuthError, OSError) as fault:
+            raise self._unavailable(fault) from fault
+        return client
+
+    def _unavailable(self, fault: Exception) -> StoreUnavailable:
+        where = f"Firestore, database {self.database} of project {self.project or 'the environment'}"
+        remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the Firestore status page")
+        return StoreUnavailable(f"{where}: {fault} ({remedy})")
+
+    def _tries(self, seconds: float) -> _Tries:
+        return _Tries(self, seconds)
+
+    def _is_trusted(self, claim: Claim) -> bool:
+        return claim.is_trusted(self._monotonic())
+
+
+def from_url(url: str) -> FirestoreRunStore:
+    """Makes the store of `firestore://PROJECT/DATABASE?collection=NAME`; every part may be left out.
+
+    Raises:
+        ValueError: what is wrong with the URL.
+    """
+    parts = urlsplit(url)
+    project = parts.netloc
+    database = parts.path.removeprefix("/") or "(default)"
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    collection = options.pop("collection", "scheduler_runs")
+    form = "firestore://PROJECT/DATABASE?collection=scheduler_runs"
+    if not re.fullmatch(r"firestore(:|://.*)?", url):
+        raise ValueError(f"{url!r} is not of the form {form}")
+    if project and not re.fullmatch(r"[a-z0-9.:-]+", project):
+        raise ValueError(f"{project!r} is not a project's id; the form is {form}")
+    if not re.fullmatch(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", database):
+        raise ValueError(
+            f"{database!r} is not a database's id; the form is {form}, DATABASE such as (default) or scheduler-runs"
+        )
+    if not collection or "/" in collection:
+        raise ValueError(f"{collection!r} is not a collection's id; the form is {form}")
+    if options or parts.fragment:
+        raise ValueError(f"{url!r} has an option other than collection; the form is {form}")
+    return FirestoreRunStore(project or None, database, collection)
+
+
+_REMEDIES: dict[type[Exception], str] = {
+    google.PermissionDenied: "its service account needs roles/datastore.user on this database",
+    google.Unauthenticated: "its credentials are refused: gcloud auth application-default login",
+    google.NotFound: "create the database, or set DEDUP_STORE=firestore://PROJECT/DATABASE",
+    google.FailedPrecondition: "the database must be in Native mode",
+    google.DeadlineExceeded: "the server didn't answer in time",
+    google.ServiceUnavailable: "the server can't be reached",
+    TimeoutError: "the server didn't answer in time",
+    GoogleAuthError: "set FIRESTORE_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
+    OSError: "set GOOGLE_CLOUD_PROJECT, or DEDUP_STORE=firestore://PROJECT/DATABASE",
+}
+
+
+class _Fate(Enum):
+    """What is known of one try of a commit."""
+
+    WRITTEN = auto()
+    REFUSED = auto()
+    """Its precondition didn't hold; it wrote nothing."""
+    UNCLEAR = auto()
+    """It may have been written, or be written yet: read the run before anything else."""
+
+
+class _Tries:
+    """A deadline, and the waits between the tries that fit before it."""
+
+    def __init__(self, store: FirestoreRunStore, seconds: float) -> None:
+        self._store = store
+        self._ends_at = store._monotonic() + seconds
+        self._wait = 0.05
+
+    def next_timeout(self) -> float:
+        """Seconds that the next RPC may take."""
+        left = self._ends_at - self._store._monotonic()
+        if left <= 0:
+            raise self._store._unavailable(TimeoutError("no time left for another try"))
+        return min(RPC_SECONDS, left)
+
+    def failed(self, fault: Exception) -> None:
+        """Waits before the next try, twice as long as the last time.
+
+        Raises:
+            StoreUnavailable: there is no time for another try.
+        """
+        self._wait = min(1.0, self._wait * 2)
+        wait = self._wait * random.uniform(0.5, 1.0)
+        if self._store._monotonic() + wait >= self._ends_at:
+            raise self._store._unavailable(fault) from fault
+        self._store._sleep(wait)
+
+
+class _NotOurs(Exception):
+    """The run that the transaction has read isn't this attempt's."""
+
+
+class _BoundedTransaction(firestore.Transaction):
+    """A transaction whose own RPCs end in time too: the client's defaults go on for minutes."""
+
+    def __init__(self, client: firestore.Client, tries: _Tries) -> None:
+        super().__init__(client)
+        self._tries = tries
+
+    def _begin(self, retry_id: bytes | None = None) -> None:
+        options = self._options_protobuf(retry_id)
+        self._id = self._call("begin_transaction", {"options": options}).transaction
+
+    def _commit(self) -> list[Any]:
+        response = self._call("commit", {"writes": self._write_pbs, "transaction": self._id})
+        self._clean_up()
+        self.write_results = list(response.write_results)
+        self.commit_time = response.commit_time
+        return self.write_results
+
+    def _rollback(self) -> None:
+        if not self.in_progress:  # it never began: the fault that kept it from that is on its way up
+            return
+        try:
+            self._call("rollback", {"transaction": self._id})
+        except (StoreUnavailable, *_FAULTS) as fault:
+            log.debug("Firestore ends the abandoned transaction by itself: %s", fault)
+        finally:
+            self._clean_up()
+
+    def _call(self, method: str, request: dict[str, Any]) -> Any:
+        rpc = getattr(self._client._firestore_api, method)
+        return rpc(
+            request={"database": self._client._database_string, **request},
+            metadata=self._client._rpc_metadata,
+            timeout=self._tries.next_timeout(),
+            retry=None,
+        )
+
+
+def _has_ended(record: RunRecord | None, claim: Claim, ending: Ending) -> bool:
+    """Whether the run stands as this attempt wanted to leave it."""
+    if ending is Ending.RELEASED:
+        return record is None or (record.is_held_by(claim.attempt_id) and record.lease_seconds == 0)
+    return record is not None and record.attempt_id == claim.attempt_id and record.status == ending.value

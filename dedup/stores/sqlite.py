@@ -1,0 +1,264 @@
+"""Runs in one SQLite file: for local runs and tests, without any server.
+
+Safe for many threads and several processes of one machine. An instance's own disk deduplicates nothing in the cloud, which is
+why `settings` refuses this store there.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from dedup.record import Decision, Ending, RunRecord, Status, decide
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable
+
+BUSY_SECONDS = 5.0
+"""How long an operation waits for another process's write; SQLite lets one write at a time."""
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS scheduler_runs (
+    run_id TEXT PRIMARY KEY,
+    updated_at TEXT NOT NULL,
+    status TEXT NOT NULL,
+    attempt_id TEXT NOT NULL,
+    lease_seconds INTEGER,
+    lease_expires TEXT,
+    renewed_at TEXT,
+    expire_at TEXT,
+    job_name TEXT,
+    schedule_time TEXT,
+    scope TEXT,
+    attempts INTEGER,
+    claimed_at TEXT,
+    finished_at TEXT,
+    result TEXT,
+    error TEXT
+) WITHOUT ROWID
+"""
+_EXPIRY = "CREATE INDEX IF NOT EXISTS scheduler_runs_expire_at ON scheduler_runs (expire_at)"
+_TIMES = ("updated_at", "lease_expires", "renewed_at", "expire_at", "schedule_time", "claimed_at", "finished_at")
+
+
+class SQLiteRunStore:
+    """Runs in the table `scheduler_runs` of one file, which is made with its folder at the first use.
+
+    Args:
+        path: the file.
+        clock: the store's clock in seconds since 1970: the machine's, which all its processes share.
+        monotonic: a clock in seconds, for how long an attempt trusts its lease.
+    """
+
+    supports_effects = True
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = Path(path)
+        self._clock = clock
+        self._monotonic = monotonic
+        self._of_this_thread = threading.local()
+
+    def claim_run(self, claim: Claim) -> Decision:
+        """Reads, decides and claims in one transaction."""
+        tried_at = self._monotonic()
+        with self._transaction() as (db, now):
+            record = _read(db, claim.run_id)
+            decision = decide(record, claim.attempt_id, now)
+            if decision is Decision.CLAIM:
+                claim.attempts = record.attempts + 1 if record is not None else 1
+                _purge(db, now)
+                _insert(db, claim.run_id, now, _claim_fields(claim, now))
+            elif decision is Decision.HELD:
+                assert record is not None
+                claim.attempts = record.attempts
+                _update(db, claim.run_id, now, _lease_fields(claim, now))
+            else:
+                return decision
+        claim.wrote(now, tried_at)
+        return Decision.CLAIM
+
+    def renew_run(self, claim: Claim) -> bool:
+        """Lets the lease begin anew where the run is still this attempt's, in one transaction."""
+        tried_at = self._monotonic()
+        with self._transaction() as (db, now):
+            if not _is_ours(db, claim):
+                return False
+            _update(db, claim.run_id, now, {"renewed_at": now, **_lease_fields(claim, now)})
+        claim.wrote(now, tried_at)
+        return True
+
+    def finish_run(
+        self,
+        claim: Claim,
+        ending: Ending,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        effects: Callable[[sqlite3.Connection], None] | None = None,
+        within_seconds: float = 10.0,
+    ) -> bool:
+        """Ends the attempt where the run is still its own, in one transaction, which `effects` may write into."""
+        with self._transaction(within_seconds) as (db, now):
+            if not _is_ours(db, claim):
+                return False
+            if ending is Ending.RELEASED:
+                db.execute("DELETE FROM scheduler_runs WHERE run_id = ?", (claim.run_id,))
+                return True
+            if effects is not None:
+                try:
+                    effects(db)
+                except Exception as raised:
+                    raise EffectsRaised(raised) from raised
+            ended = {"status": ending.value, "finished_at": now, "result": result, "error": error}
+            _update(db, claim.run_id, now, ended)
+        return True
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Reads one run."""
+        with self._transaction() as (db, _):
+            return _read(db, run_id)
+
+    @contextmanager
+    def _transaction(self, within_seconds: float = BUSY_SECONDS) -> Iterator[tuple[sqlite3.Connection, datetime]]:
+        """Holds the file's one write lock, so that what is read stays true until it is written upon."""
+        try:
+            db = self._connection()
+            db.execute(f"PRAGMA busy_timeout = {int(min(BUSY_SECONDS, within_seconds) * 1000)}")
+            db.execute("BEGIN IMMEDIATE")
+        except (sqlite3.Error, OSError) as fault:
+            raise self._unavailable(fault) from fault
+        try:
+            yield db, datetime.fromtimestamp(self._clock(), UTC)
+            db.commit()
+        except sqlite3.Error as fault:
+            raise self._unavailable(fault) from fault
+        finally:
+            if db.in_transaction:
+                db.rollback()
+
+    def _connection(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._of_this_thread, "db", None)
+        if db is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            db.row_factory = sqlite3.Row
+            self._prepare(db)
+            self._of_this_thread.db = db
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Makes the table. Turning WAL on doesn't wait for other connections that do the same: it is tried again here."""
+        give_up_at = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute(_TABLE)
+                db.execute(_EXPIRY)
+                return
+            except sqlite3.OperationalError as fault:
+                if "locked" not in str(fault) or time.monotonic() >= give_up_at:
+                    db.close()
+                    raise
+                time.sleep(0.01)
+
+    def _unavailable(self, fault: Exception) -> StoreUnavailable:
+        return StoreUnavailable(f"SQLite file {self.path}: {fault} (is its folder writable, and on a local disk?)")
+
+
+def from_url(url: str) -> SQLiteRunStore:
+    """Makes the store of `sqlite:///PATH`; a fourth slash begins an absolute path.
+
+    Raises:
+        ValueError: what is wrong with the URL.
+    """
+    match = re.fullmatch(r"sqlite:///([^?#]+)", url)
+    if match is None or match[1].endswith("/"):
+        raise ValueError(f"{url!r} names no file: write sqlite:///runs.db, or sqlite:////var/lib/runs.db")
+    return SQLiteRunStore(unquote(match[1]))
+
+
+def _claim_fields(claim: Claim, now: datetime) -> dict[str, Any]:
+    """Every field of a fresh claim: a take-over clears with them what the dead attempt left."""
+    return {
+        "status": Status.IN_PROGRESS.value,
+        "attempt_id": claim.attempt_id,
+        "lease_seconds": claim.lease_seconds,
+        "renewed_at": None,
+        "job_name": claim.job_name,
+        "schedule_time": claim.schedule_time,
+        "scope": claim.scope or None,
+        "attempts": claim.attempts,
+        "claimed_at": now,
+        "finished_at": None,
+        "result": None,
+        "error": None,
+        **_lease_fields(claim, now),
+    }
+
+
+def _lease_fields(claim: Claim, now: datetime) -> dict[str, Any]:
+    return {
+        "lease_expires": now + timedelta(seconds=claim.lease_seconds),
+        "expire_at": now + timedelta(seconds=claim.retention_seconds),
+    }
+
+
+def _is_ours(db: sqlite3.Connection, claim: Claim) -> bool:
+    record = _read(db, claim.run_id)
+    return record is not None and record.is_held_by(claim.attempt_id)
+
+
+def _read(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
+    row = db.execute("SELECT * FROM scheduler_runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        return None
+    fields = dict(row)
+    for name in _TIMES:
+        fields[name] = _time(fields[name])
+    updated_at = fields["updated_at"] or datetime.now(UTC)  # edited by hand, beyond reading: as if written just now
+    return RunRecord.from_fields(fields, updated_at)
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _insert(db: sqlite3.Connection, run_id: str, now: datetime, fields: dict[str, Any]) -> None:
+    columns = _columns({"run_id": run_id, "updated_at": now, **fields})
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    db.execute(f"INSERT OR REPLACE INTO scheduler_runs ({names}) VALUES ({marks})", tuple(columns.values()))
+
+
+def _update(db: sqlite3.Connection, run_id: str, now: datetime, fields: dict[str, Any]) -> None:
+    columns = _columns({"updated_at": now, **fields})
+    changes = ", ".join(f"{name} = ?" for name in columns)
+    db.execute(f"UPDATE scheduler_runs SET {changes} WHERE run_id = ?", (*columns.values(), run_id))
+
+
+def _columns(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: _stored(value) if isinstance(value, datetime) else value for name, value in fields.items()}
+
+
+def _stored(moment: datetime) -> str:
+    """A time as text that sorts as times do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _purge(db: sqlite3.Connection, now: datetime) -> None:
+    """Does what a TTL policy does in Firestore."""
+    db.execute("DELETE FROM scheduler_runs WHERE expire_at < ?", (_stored(now),))

@@ -1,0 +1,1 @@
+"""The tests, a tier a folder."""

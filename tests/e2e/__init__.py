@@ -1,0 +1,1 @@
+"""The deployed shape: functions-framework as a process, deliveries over HTTP."""
