@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import threading
 import time
@@ -32,8 +30,8 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        self._due: dict[Callable[[], None], float] = {}
+        self._wakes_at = float("inf")
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
@@ -46,22 +44,32 @@ class Clock:
         return datetime.now(UTC)
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Calls when the monotonic clock says `when`; there is no taking it back."""
+        """Calls once, when the monotonic clock says `when`."""
         with self._changed:
-            heapq.heappush(self._due, (when, next(self._order), call))
+            self._due[call] = when
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="dedup-clock", daemon=True)
                 self._thread.start()
-            elif self._due[0][2] is call:
+            elif when < self._wakes_at:
                 self._changed.notify()
+
+    def cancel(self, call: Callable[[], None]) -> None:
+        """Takes back what `call_at` was given, if it isn't under way yet."""
+        with self._changed:
+            self._due.pop(call, None)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._due or self._due[0][0] > self.monotonic():
-                    self._changed.wait(self._due[0][0] - self.monotonic() if self._due else None)
-                _, _, call = heapq.heappop(self._due)
-            threading.Thread(target=call, name="dedup-renewal", daemon=True).start()
+                now = self.monotonic()
+                due = [call for call, when in self._due.items() if when <= now]
+                for call in due:
+                    del self._due[call]
+                if not due:
+                    self._wakes_at = min(self._due.values(), default=float("inf"))
+                    self._changed.wait(self._wakes_at - now if self._due else None)
+            for call in due:
+                threading.Thread(target=call, name="dedup-renewal", daemon=True).start()
 
 
 class Lease:
@@ -112,6 +120,7 @@ class Lease:
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
         """Ends renewal, and waits for one in flight: it would move the token under the finish."""
         self._stopped = True
+        self._clock.cancel(self._renew)
         if self._renewing.acquire(timeout=RENEWAL_SECONDS):
             self._renewing.release()
 

@@ -93,7 +93,7 @@ class RunRecord:
             job_name=_text(fields.get("job_name")),
             schedule_time=_time(fields.get("schedule_time")),
             scope=_text(fields.get("scope")),
-            attempts=attempts if isinstance(attempts, int) and attempts > 0 else 1,
+            attempts=attempts if type(attempts) is int and attempts > 0 else 1,
             claimed_at=_time(fields.get("claimed_at")),
             finished_at=_time(fields.get("finished_at")),
             result=_text(fields.get("result")),

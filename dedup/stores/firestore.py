@@ -127,8 +127,8 @@ class FirestoreRunStore:
     ) -> bool:
         """Ends the attempt by an update, or a delete, that is conditional on the time of our last write.
 
-        An unclear or refused one is judged by the attempt_id *and* the status of a fresh read: without any fault, a renewal that
-        is applied while the job ends makes the precondition fail, and the record in progress would pass for a finished one.
+        An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
+        that is applied while the job ends makes the precondition fail, and the record in progress would pass for a finished one.
         """
         tries = self._tries(within_seconds)
         if effects is not None:

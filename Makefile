@@ -1,0 +1,45 @@
+# Each verb has one line of help; `make` alone lists them.
+
+PYTHON ?= python3
+PORT ?= 8080
+JOB ?= nightly
+TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
+URL ?= http://127.0.0.1:$(PORT)
+RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
+
+.PHONY: help run deliver test test-all lint
+
+help: ## List the verbs.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: .venv/run-installed ## Serve the job on 127.0.0.1, with its runs in .local/ (PORT=8080).
+	@echo "Serving handle_scheduled_job at $(URL), runs in $(RUNS). Send it one from another terminal: make deliver PORT=$(PORT)"
+	@PYTHONUNBUFFERED=1 DEDUP_STORE="$(RUNS)" .venv/bin/functions-framework --target handle_scheduled_job --host 127.0.0.1 --port $(PORT)
+
+deliver: ## Deliver a run as Cloud Scheduler does, and print the answer (JOB=nightly TIME=this minute URL=).
+	@echo "$(JOB) of $(TIME), to $(URL)"
+	@curl --silent --show-error --include --request POST "$(URL)" --data '' \
+		--header "X-CloudScheduler-JobName: $(JOB)" --header "X-CloudScheduler-ScheduleTime: $(TIME)"; echo
+
+test: .venv/dev-installed ## Run every test, the long ones at a smaller size (under 3 minutes).
+	@WHOLE=0 .venv/bin/pytest
+
+test-all: .venv/dev-installed ## Run every test whole.
+	@WHOLE=1 .venv/bin/pytest
+
+lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+.venv/run-installed: requirements.txt | .venv
+	@.venv/bin/pip install --quiet --requirement $<
+	@touch $@
+
+.venv/dev-installed: requirements-dev.txt requirements.txt | .venv
+	@.venv/bin/pip install --quiet --requirement $<
+	@touch $@ .venv/run-installed
+
+.venv:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv .venv
