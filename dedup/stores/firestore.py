@@ -128,7 +128,7 @@ class FirestoreRunStore:
         """Ends the attempt by an update, or a delete, that is conditional on the time of our last write.
 
         An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
-        that is applied while the job ends makes the precondition fail, and the record in progress would pass for a finished one.
+        that is applied while the job ends makes the precondition fail; by attempt_id alone, that run would pass for recorded.
         """
         tries = self._tries(within_seconds)
         if effects is not None:
