@@ -322,7 +322,8 @@ class FirestoreRunStore:
         return client
 
     def _unavailable(self, fault: Exception) -> StoreUnavailable:
-        where = f"Firestore, database {self.database} of project {self.project or 'the environment'}"
+        project = f"project {self.project}" if self.project is not None else "the environment's project"
+        where = f"Firestore, database {self.database} of {project}"
         remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the Firestore status page")
         return StoreUnavailable(f"{where}: {fault} ({remedy})")
 
@@ -339,7 +340,7 @@ def from_url(url: str) -> FirestoreRunStore:
     Raises:
         ValueError: what is wrong with the URL.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(re.sub("^firestore:?", "", url))
     project = parts.netloc
     database = parts.path.removeprefix("/") or "(default)"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
