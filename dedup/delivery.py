@@ -1,8 +1,8 @@
 """Reads a request as one delivery of a scheduled run, and refuses what can't be one.
 
 The two headers are documented on Google's page "Deduplicate job requests":
-https://docs.cloud.google.com/scheduler/docs/configuring/deduplicate-job-requests. They are not authenticated, their case varies,
-and neither project nor region is among them.
+https://docs.cloud.google.com/scheduler/docs/configuring/deduplicate-job-requests. They are not authenticated, their case
+varies, and neither project nor region is among them.
 """
 
 from __future__ import annotations

@@ -281,7 +281,8 @@ class FirestoreRunStore:
             except _FAULTS as fault:
                 tries.failed(fault)
                 continue
-            if snapshot.read_time is None:  # the client makes this of an empty answer: it says nothing of the run
+            if not isinstance(snapshot.read_time, datetime):
+                # An empty answer says nothing of the run; the client makes a missing document of it, read at its own clock.
                 tries.failed(TimeoutError("the answer was empty"))
                 continue
             return self._record(snapshot), snapshot.read_time
