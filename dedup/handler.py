@@ -183,7 +183,7 @@ def _give_up(
 ) -> tuple[Outcome, BaseException | None]:
     """Leaves the run to the next retry, or records that none is wanted."""
     if isinstance(raised, PermanentError):
-        _finish_run_if_possible(store, claim, Ending.FAILED, within_seconds, error=_cut(f"{type(raised).__name__}: {raised}"))
+        _finish_run_if_possible(store, claim, Ending.FAILED, within_seconds, error=_describe(raised))
         return JOB_FAILED_FOR_GOOD, raised
     if not lease.lost:
         _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)
@@ -224,6 +224,13 @@ def _summary(value: Any) -> str | None:
     except Exception as fault:  # whatever a job's own classes raise: the job is done, its summary is not worth a failure
         log.error("the job's result is neither text nor JSON, so it is not kept: %r", fault)
         return None
+
+
+def _describe(raised: BaseException) -> str:
+    try:
+        return _cut(f"{type(raised).__name__}: {raised}")
+    except Exception:  # the job's own class can't say what it is
+        return type(raised).__name__
 
 
 def _cut(text: str) -> str:
@@ -267,13 +274,13 @@ class _Answer:
                 "attempt": claim.attempts if claim.token is not None else None,
             }
         )
-        told = isinstance(fault, BadDelivery | StoreUnavailable)  # these say all in their message
+        of_the_job = self._outcome in (JOB_FAILED, JOB_FAILED_FOR_GOOD, INTERRUPTED)  # its trace is wanted; others say all
         log.log(
             self._outcome.level,
             "%s%s",
             f"{claim.job_name} {claim.schedule_time.isoformat()}: " if claim is not None else "",
-            f"{self._outcome.body}: {fault}" if told else self._outcome.body,
-            exc_info=None if told else fault,
+            self._outcome.body if of_the_job or fault is None else f"{self._outcome.body}: {fault}",
+            exc_info=fault if of_the_job else None,
             extra={
                 **about_run,
                 "outcome": self._outcome.name,

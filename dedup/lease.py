@@ -14,6 +14,8 @@ from dedup.stores import Claim, RunStore, StoreUnavailable
 
 RENEWAL_SECONDS = 6.0
 """How long the end of a job waits for a renewal in flight: a little more than a store takes for one."""
+ABORT_SECONDS = 0.5
+"""The same when the worker is being aborted, which gunicorn follows up with SIGKILL a second later."""
 
 log = logging.getLogger("dedup")
 
@@ -69,7 +71,11 @@ class Clock:
                     self._wakes_at = min(self._due.values(), default=float("inf"))
                     self._changed.wait(self._wakes_at - now if self._due else None)
             for call in due:
-                threading.Thread(target=call, name="dedup-renewal", daemon=True).start()
+                try:
+                    threading.Thread(target=call, name="dedup-renewal", daemon=True).start()
+                except RuntimeError as fault:  # no thread to be had just now
+                    log.warning("renewal not started, trying again: %s", fault)
+                    self.call_at(self.monotonic() + 1, call)
 
 
 class Lease:
@@ -121,7 +127,8 @@ class Lease:
         """Ends renewal, and waits for one in flight: it would move the token under the finish."""
         self._stopped = True
         self._clock.cancel(self._renew)
-        if self._renewing.acquire(timeout=RENEWAL_SECONDS):
+        aborted = kind is not None and not issubclass(kind, Exception)
+        if self._renewing.acquire(timeout=ABORT_SECONDS if aborted else RENEWAL_SECONDS):
             self._renewing.release()
 
     def _renew_in(self, seconds: float) -> None:
