@@ -117,7 +117,10 @@ class ScopePart:
         """
         if self.source == "path":
             return request.path
-        value = (request.headers if self.source == "header" else request.args).get(self.name, "").strip()
+        try:
+            value = (request.headers if self.source == "header" else request.args).get(self.name, "").strip()
+        except UnicodeDecodeError:  # of a query with raw bytes
+            value = ""
         if not value:
             what = "header" if self.source == "header" else "query parameter"
             raise BadDelivery(f"{what} {self.name} is missing: DEDUP_SCOPE says that it is part of the run's key")
