@@ -271,7 +271,7 @@ class _Answer:
                 "job_name": claim.job_name,
                 "schedule_time": claim.schedule_time,
                 "attempt_id": claim.attempt_id,
-                "attempt": claim.attempts if claim.token is not None else None,
+                "attempt": claim.attempts or None,
             }
         )
         of_the_job = self._outcome in (JOB_FAILED, JOB_FAILED_FOR_GOOD, INTERRUPTED)  # its trace is wanted; others say all

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -17,3 +18,34 @@ def emulator() -> Iterator[Emulator]:
             yield running
     except EmulatorMissing as missing:
         pytest.skip(str(missing))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Names the marker by which the last line counts."""
+    config.addinivalue_line("markers", "store(name): runs on this store; the last line of a run counts them")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Hands a test's store on to its report."""
+    item.user_properties += [("store", marker.args[0]) for marker in item.iter_markers("store")]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary: the line before the totals
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Says how many tests ran on which store, and why others didn't: a store that was skipped must not pass for tested."""
+    yield
+    ran: Counter[str] = Counter()
+    skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in ("passed", "failed", "error", "xfailed", "xpassed", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            for name, store in getattr(report, "user_properties", ()):
+                if name == "store" and outcome == "skipped":
+                    skipped[store][report.longrepr[-1].removeprefix("Skipped: ")] += 1
+                elif name == "store" and report.when != "teardown":
+                    ran[store] += 1
+    counts = [
+        f"{store} {ran[store]}" + "".join(f" ({n} skipped: {reason})" for reason, n in skipped[store].items())
+        for store in dict.fromkeys([*ran, *skipped])
+    ]
+    if counts:
+        terminalreporter.write_line(f"stores: {', '.join(counts)}")

@@ -90,6 +90,7 @@ def own_firestore_emulator() -> Iterator[Emulator]:
     )
     try:
         _await_ok(f"http://127.0.0.1:{port}/", process)
+        _warm_up(f"http://127.0.0.1:{port}/v1/projects/warm-up/databases/(default)/documents/any")
         yield Emulator(f"127.0.0.1:{port}", process.pid)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -101,6 +102,14 @@ def _jar() -> Path | None:
     sdks = [Path(gcloud).resolve().parent.parent] if gcloud else []
     sdks += [Path("/usr/lib/google-cloud-sdk"), Path.home() / "google-cloud-sdk"]
     return next((sdk / _JAR for sdk in sdks if (sdk / _JAR).exists()), None)
+
+
+def _warm_up(url: str) -> None:
+    """Lets java load what a first write needs, which takes seconds on a busy machine: as long as a store waits for one."""
+    headers = {"Authorization": "Bearer owner", "Content-Type": "application/json"}
+    write = urllib.request.Request(url, data=b"{}", method="POST", headers=headers)
+    with urllib.request.urlopen(write, timeout=START_SECONDS):
+        pass
 
 
 def _await_ok(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -7,7 +7,8 @@ A store decides and writes as one, or not at all. Add one: a module here with a 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from typing import Any, Protocol
 from dedup.record import Decision, Ending, RunRecord
 
 NEVER = float("-inf")
+
+log = logging.getLogger("dedup")
 
 
 class StoreUnavailable(Exception):
@@ -57,9 +60,9 @@ class Claim:
     scope: str = ""
 
     attempts: int = 0
-    """How many attempts have claimed this record, with this one; 0 while it isn't claimed."""
+    """How many attempts have claimed this record, with this one; 0 until it is known to be claimed."""
     token: datetime | None = None
-    """The store's time of our last known write; whoever writes after us moves it."""
+    """The store's time of our last known write, which anybody else's moves. None before the claim and after the finish."""
     trusted_until: float = NEVER
     """On this machine's monotonic clock: until then nobody else can have been given the run."""
     unsettled_since: float | None = None
@@ -99,6 +102,34 @@ class Claim:
             self.token = record.updated_at
         self.attempts = record.attempts
 
+    def has_ended(self, record: RunRecord | None, ending: Ending) -> bool:
+        """Whether the run stands as this attempt wanted to leave it.
+
+        By the status too: attempt_id alone also stands in a record in progress.
+        """
+        if ending is Ending.RELEASED:
+            return record is None or (record.is_held_by(self.attempt_id) and record.lease_seconds == 0)
+        return record is not None and record.attempt_id == self.attempt_id and record.status == ending.value
+
+
+def read_record(run_id: str, fields: Mapping[str, Any], updated_at: datetime) -> RunRecord:
+    """Reads what a store holds, and tells the operator where it can't be read.
+
+    Args:
+        run_id: whose record it is.
+        fields: the stored fields by name.
+        updated_at: when the store last wrote them, by its own clock, aware.
+    """
+    record = RunRecord.from_fields(fields, updated_at)
+    if record.malformed:
+        log.error(
+            "the record of run %s can't be read, so nobody is given the run before %s: mend or delete it",
+            run_id,
+            record.live_until,
+            extra={"run_id": run_id},
+        )
+    return record
+
 
 class RunStore(Protocol):
     """The four methods that every store has, and what a finish with effects needs.
@@ -130,7 +161,7 @@ class RunStore(Protocol):
         effects: Callable[[Any], None] | None = None,
         within_seconds: float = 10.0,
     ) -> bool:
-        """Ends the attempt, if the run is still its own. False: it isn't, and nothing was written.
+        """Ends the attempt, if the run is still its own. False: it isn't, and nothing was written. Said twice, True twice.
 
         Args:
             claim: what `claim_run` has claimed.

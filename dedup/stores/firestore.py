@@ -22,7 +22,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud import firestore
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, StoreUnavailable
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable, read_record
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
@@ -84,14 +84,12 @@ class FirestoreRunStore:
         contended = 0
         while contended < CONTENDED_CLAIMS:
             match decision:
-                case Decision.CLAIM if record is None:
-                    fate = self._create(claim, tries)
                 case Decision.CLAIM:
-                    fate = self._take_over(claim, record, tries)
+                    fate = self._create(claim, tries) if record is None else self._take_over(claim, record, tries)
                 case Decision.HELD:
                     assert record is not None
                     claim.found(record)
-                    fate = _Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, tries)
+                    fate = _Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, record.updated_at, tries)
                 case _:
                     return decision
             if fate is _Fate.WRITTEN and self._is_trusted(claim):
@@ -105,15 +103,16 @@ class FirestoreRunStore:
     def renew_run(self, claim: Claim) -> bool:
         """Lets the lease begin anew by a conditional update; an unclear or refused one is judged by reading the run again."""
         tries = self._tries(RENEW_SECONDS)
-        while self._renew(claim, tries) is not _Fate.WRITTEN:
+        while (token := claim.token) is not None:
+            if self._renew(claim, token, tries) is _Fate.WRITTEN:
+                return True
             record, _ = self._read(claim.run_id, tries)
             if record is None or not record.is_held_by(claim.attempt_id):
                 return False
-            moved = record.updated_at != claim.token
             claim.found(record)
-            if moved:  # an earlier try of ours has arrived
+            if record.updated_at != token:  # an earlier try of ours has arrived
                 return True
-        return True
+        return False
 
     def finish_run(
         self,
@@ -130,19 +129,20 @@ class FirestoreRunStore:
         An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
         that is applied while the job ends makes the precondition fail; by attempt_id alone, that run would pass for recorded.
         """
-        tries = self._tries(within_seconds)
         if effects is not None:
-            return self._complete_with(effects, claim, result, tries)
+            return self._complete_with(effects, claim, result, within_seconds)
+        tries = self._tries(within_seconds)
         refused = 0
         while refused <= REFUSED_FINISHES:
             if claim.token is not None:
-                fate = self._finish(claim, ending, result, error, tries)
+                fate = self._finish(claim, claim.token, ending, result, error, tries)
                 if fate is _Fate.WRITTEN:
+                    claim.token = None  # of a record that is nobody's any more: a late renewal must not write with it
                     return True
                 if fate is _Fate.REFUSED:
                     refused += 1
             record, _ = self._read(claim.run_id, tries)
-            if _has_ended(record, claim, ending):
+            if claim.has_ended(record, ending):
                 return True
             if record is None or not record.is_held_by(claim.attempt_id):
                 return False
@@ -157,35 +157,40 @@ class FirestoreRunStore:
     # What is written. Each is one try of one commit.
 
     def _create(self, claim: Claim, tries: _Tries) -> _Fate:
-        claim.attempts = 1
-        fields = self._claim_fields(claim)
+        fields = self._claim_fields(claim, attempts=1)
         was_unclear, claim.create_unclear = claim.create_unclear, True
         fate = self._write(claim, tries, lambda run, **rpc: run.create(fields, **rpc).update_time)
         if fate is not _Fate.UNCLEAR:
             claim.create_unclear = was_unclear
+        if fate is _Fate.WRITTEN:
+            claim.attempts = 1
         return fate
 
-    def _take_over(self, claim: Claim, record: RunRecord | None, tries: _Tries) -> _Fate:
-        assert record is not None
-        claim.attempts = record.attempts + 1
+    def _take_over(self, claim: Claim, record: RunRecord, tries: _Tries) -> _Fate:
         left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
-        return self._update(claim, tries, left_by_the_dead | self._claim_fields(claim), record.updated_at)
+        fields = left_by_the_dead | self._claim_fields(claim, attempts=record.attempts + 1)
+        fate = self._update(claim, record.updated_at, tries, fields)
+        if fate is _Fate.WRITTEN:
+            claim.attempts = record.attempts + 1
+        return fate
 
-    def _renew(self, claim: Claim, tries: _Tries) -> _Fate:
+    def _renew(self, claim: Claim, token: datetime, tries: _Tries) -> _Fate:
         # renewed_at makes the write change something: one that doesn't leaves update_time, and so the lease, as it is.
-        return self._update(claim, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim), claim.token)
+        return self._update(claim, token, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim))
 
-    def _finish(self, claim: Claim, ending: Ending, result: str | None, error: str | None, tries: _Tries) -> _Fate:
+    def _finish(
+        self, claim: Claim, token: datetime, ending: Ending, result: str | None, error: str | None, tries: _Tries
+    ) -> _Fate:
         if ending is not Ending.RELEASED:
-            return self._update(claim, tries, self._end_fields(ending, result, error), claim.token)
+            return self._update(claim, token, tries, self._end_fields(ending, result, error))
         if claim.create_unclear:
             # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
             over = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
-            return self._update(claim, tries, over, claim.token)
-        option = firestore.Client.write_option(last_update_time=claim.token)
+            return self._update(claim, token, tries, over)
+        option = firestore.Client.write_option(last_update_time=token)
         return self._write(claim, tries, lambda run, **rpc: run.delete(option=option, **rpc))
 
-    def _update(self, claim: Claim, tries: _Tries, fields: dict[str, Any], token: datetime | None) -> _Fate:
+    def _update(self, claim: Claim, token: datetime, tries: _Tries, fields: dict[str, Any]) -> _Fate:
         option = firestore.Client.write_option(last_update_time=token)
         return self._write(claim, tries, lambda run, **rpc: run.update(fields, option=option, **rpc).update_time)
 
@@ -215,7 +220,7 @@ class FirestoreRunStore:
         claim.wrote(token, tried_at)
         return _Fate.WRITTEN
 
-    def _claim_fields(self, claim: Claim) -> dict[str, Any]:
+    def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         scope = {"scope": claim.scope} if claim.scope else {}
         return {
             "status": Status.IN_PROGRESS.value,
@@ -223,7 +228,7 @@ class FirestoreRunStore:
             "lease_seconds": claim.lease_seconds,
             "job_name": claim.job_name,
             "schedule_time": claim.schedule_time,
-            "attempts": claim.attempts,
+            "attempts": attempts,
             "claimed_at": self._utcnow(),
             **scope,
             **self._lease_fields(claim),
@@ -242,7 +247,9 @@ class FirestoreRunStore:
 
     # A finish with the job's own writes: the one place where a transaction is needed.
 
-    def _complete_with(self, effects: Callable[[Any], None], claim: Claim, result: str | None, tries: _Tries) -> bool:
+    def _complete_with(self, effects: Callable[[Any], None], claim: Claim, result: str | None, within_seconds: float) -> bool:
+        for_reading = min(RPC_SECONDS, within_seconds / 3)
+        tries = self._tries(within_seconds - for_reading)
         run = self._document(claim.run_id)
         fields = self._end_fields(Ending.COMPLETED, result, None)
 
@@ -264,8 +271,9 @@ class FirestoreRunStore:
         except (_NotOurs, StoreUnavailable, ValueError, *_FAULTS) as fault:
             # ValueError: its attempts are used up. InvalidArgument: a commit that had been applied was sent again.
             log.warning("Firestore transaction unclear, reading the run again: %r", fault, extra={"run_id": claim.run_id})
-            record, _ = self._read(claim.run_id, self._tries(RPC_SECONDS))
-            return _has_ended(record, claim, Ending.COMPLETED)
+            record, _ = self._read(claim.run_id, self._tries(for_reading))
+            return claim.has_ended(record, Ending.COMPLETED)
+        claim.token = None
         return True
 
     # What is read.
@@ -290,16 +298,7 @@ class FirestoreRunStore:
     def _record(self, snapshot: Any) -> RunRecord | None:
         if not snapshot.exists:
             return None
-        record = RunRecord.from_fields(snapshot.to_dict(), snapshot.update_time)
-        if record.malformed:
-            log.error(
-                "record %s/%s can't be read as a run, so nobody is given it before %s: mend or delete it",
-                self.collection,
-                snapshot.id,
-                record.live_until,
-                extra={"run_id": snapshot.id},
-            )
-        return record
+        return read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
 
     # How the server is reached.
 
@@ -348,9 +347,9 @@ def from_url(url: str) -> FirestoreRunStore:
     collection = options.pop("collection", "scheduler_runs")
     form = "firestore://PROJECT/DATABASE?collection=scheduler_runs"
     if not re.fullmatch(r"firestore(:|://.*)?", url):
-        raise ValueError(f"{url!r} is not of the form {form}")
+        raise ValueError(f"it is not of the form {form}")
     if project and not re.fullmatch(r"[a-z0-9.:-]+", project):
-        raise ValueError(f"{project!r} is not a project's id; the form is {form}")
+        raise ValueError(f"the project's id in it is none; the form is {form}")
     if not re.fullmatch(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", database):
         raise ValueError(
             f"{database!r} is not a database's id; the form is {form}, DATABASE such as (default) or scheduler-runs"
@@ -358,7 +357,7 @@ def from_url(url: str) -> FirestoreRunStore:
     if not collection or "/" in collection:
         raise ValueError(f"{collection!r} is not a collection's id; the form is {form}")
     if options or parts.fragment:
-        raise ValueError(f"{url!r} has an option other than collection; the form is {form}")
+        raise ValueError(f"it has an option other than collection; the form is {form}")
     return FirestoreRunStore(project or None, database, collection)
 
 
@@ -453,10 +452,3 @@ class _BoundedTransaction(firestore.Transaction):
             timeout=self._tries.next_timeout(),
             retry=None,
         )
-
-
-def _has_ended(record: RunRecord | None, claim: Claim, ending: Ending) -> bool:
-    """Whether the run stands as this attempt wanted to leave it."""
-    if ending is Ending.RELEASED:
-        return record is None or (record.is_held_by(claim.attempt_id) and record.lease_seconds == 0)
-    return record is not None and record.attempt_id == claim.attempt_id and record.status == ending.value

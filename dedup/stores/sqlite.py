@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, StoreUnavailable
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable, read_record
 
 BUSY_SECONDS = 5.0
 """How long an operation waits for another process's write; SQLite lets one write at a time."""
@@ -77,23 +77,25 @@ class SQLiteRunStore:
             record = _read(db, claim.run_id)
             decision = decide(record, claim.attempt_id, now)
             if decision is Decision.CLAIM:
-                claim.attempts = record.attempts + 1 if record is not None else 1
+                attempts = record.attempts + 1 if record is not None else 1
                 _purge(db, now)
-                _insert(db, claim.run_id, now, _claim_fields(claim, now))
+                _insert(db, claim.run_id, now, _claim_fields(claim, now, attempts))
             elif decision is Decision.HELD:
                 assert record is not None
-                claim.attempts = record.attempts
+                attempts = record.attempts
                 _update(db, claim.run_id, now, _lease_fields(claim, now))
             else:
                 return decision
         claim.wrote(now, tried_at)
+        claim.attempts = attempts
         return Decision.CLAIM
 
     def renew_run(self, claim: Claim) -> bool:
         """Lets the lease begin anew where the run is still this attempt's, in one transaction."""
         tried_at = self._monotonic()
         with self._transaction() as (db, now):
-            if not _is_ours(db, claim):
+            record = _read(db, claim.run_id)
+            if record is None or not record.is_held_by(claim.attempt_id):
                 return False
             _update(db, claim.run_id, now, {"renewed_at": now, **_lease_fields(claim, now)})
         claim.wrote(now, tried_at)
@@ -111,8 +113,9 @@ class SQLiteRunStore:
     ) -> bool:
         """Ends the attempt where the run is still its own, in one transaction, which `effects` may write into."""
         with self._transaction(within_seconds) as (db, now):
-            if not _is_ours(db, claim):
-                return False
+            record = _read(db, claim.run_id)
+            if record is None or not record.is_held_by(claim.attempt_id):
+                return claim.has_ended(record, ending)
             if ending is Ending.RELEASED:
                 db.execute("DELETE FROM scheduler_runs WHERE run_id = ?", (claim.run_id,))
                 return True
@@ -189,7 +192,7 @@ def from_url(url: str) -> SQLiteRunStore:
     return SQLiteRunStore(unquote(match[1]))
 
 
-def _claim_fields(claim: Claim, now: datetime) -> dict[str, Any]:
+def _claim_fields(claim: Claim, now: datetime, attempts: int) -> dict[str, Any]:
     """Every field of a fresh claim: a take-over clears with them what the dead attempt left."""
     return {
         "status": Status.IN_PROGRESS.value,
@@ -199,7 +202,7 @@ def _claim_fields(claim: Claim, now: datetime) -> dict[str, Any]:
         "job_name": claim.job_name,
         "schedule_time": claim.schedule_time,
         "scope": claim.scope or None,
-        "attempts": claim.attempts,
+        "attempts": attempts,
         "claimed_at": now,
         "finished_at": None,
         "result": None,
@@ -215,11 +218,6 @@ def _lease_fields(claim: Claim, now: datetime) -> dict[str, Any]:
     }
 
 
-def _is_ours(db: sqlite3.Connection, claim: Claim) -> bool:
-    record = _read(db, claim.run_id)
-    return record is not None and record.is_held_by(claim.attempt_id)
-
-
 def _read(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     row = db.execute("SELECT * FROM scheduler_runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
@@ -228,14 +226,15 @@ def _read(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     for name in _TIMES:
         fields[name] = _time(fields[name])
     updated_at = fields["updated_at"] or datetime.now(UTC)  # edited by hand, beyond reading: as if written just now
-    return RunRecord.from_fields(fields, updated_at)
+    return read_record(run_id, fields, updated_at)
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(value: object) -> datetime | None:
     try:
-        return datetime.fromisoformat(text) if text is not None else None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
         return None
+    return moment if moment is not None and moment.tzinfo is not None else None
 
 
 def _insert(db: sqlite3.Connection, run_id: str, now: datetime, fields: dict[str, Any]) -> None:
@@ -261,4 +260,4 @@ def _stored(moment: datetime) -> str:
 
 def _purge(db: sqlite3.Connection, now: datetime) -> None:
     """Does what a TTL policy does in Firestore."""
-    db.execute("DELETE FROM scheduler_runs WHERE expire_at < ?", (_stored(now),))
+    db.execute("DELETE FROM scheduler_runs WHERE expire_at < ? AND expire_at LIKE '____-__-__T%'", (_stored(now),))

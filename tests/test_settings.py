@@ -1,0 +1,246 @@
+"""The environment, read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dedup.delivery import ManualRuns, ScopePart
+from dedup.settings import Settings, SettingsError
+from dedup.stores import open_store
+from dedup.stores.firestore import FirestoreRunStore
+from dedup.stores.sqlite import SQLiteRunStore
+
+SCOPE = (ScopePart("header", "X-Job-Project"), ScopePart("query", "region"), ScopePart("path"))
+LONGEST = 10**9
+
+
+def faults(**environ: str) -> list[str]:
+    """What is said of an environment that is refused."""
+    with pytest.raises(SettingsError) as refusal:
+        Settings.from_environment(environ)
+    return refusal.value.faults
+
+
+def test_defaults() -> None:
+    """An empty environment is a good one: Firestore, five minutes' lease, renewed for an hour, kept for a day."""
+    settings = Settings.from_environment({})
+    assert settings == Settings()
+    assert settings == Settings(
+        store="firestore",
+        lease_seconds=300,
+        renew=True,
+        timeout_seconds=3600,
+        retention_seconds=86400,
+        scope=(),
+        manual_runs=ManualRuns.SHARE,
+        log_level="INFO",
+    )
+
+
+def test_reads_this_process_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an environment of its own, the process's is read."""
+    monkeypatch.setenv("DEDUP_LEASE_SECONDS", "77")
+    assert Settings.from_environment().lease_seconds == 77
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "field", "value"),
+    [
+        ("DEDUP_STORE", "sqlite:///runs.db", "store", "sqlite:///runs.db"),
+        ("DEDUP_STORE", "firestore://p/runs?collection=c", "store", "firestore://p/runs?collection=c"),
+        ("DEDUP_LEASE_SECONDS", "1", "lease_seconds", 1),
+        ("DEDUP_LEASE_SECONDS", " 120 ", "lease_seconds", 120),
+        ("DEDUP_LEASE_SECONDS", "86400", "lease_seconds", 86400),
+        ("DEDUP_RENEW", "false", "renew", False),
+        ("DEDUP_RENEW", "True", "renew", True),
+        ("DEDUP_TIMEOUT_SECONDS", "1800", "timeout_seconds", 1800),
+        ("CLOUD_RUN_TIMEOUT_SECONDS", "540", "timeout_seconds", 540),
+        ("DEDUP_RETENTION_SECONDS", str(LONGEST), "retention_seconds", LONGEST),
+        ("DEDUP_RETENTION_SECONDS", "300", "retention_seconds", 300),
+        ("DEDUP_SCOPE", "header:X-Job-Project,query:region,path", "scope", SCOPE),
+        ("DEDUP_SCOPE", " header:X-Job-Project , query:region , path ", "scope", SCOPE),
+        *(("DEDUP_MANUAL_RUNS", manual.value, "manual_runs", manual) for manual in ManualRuns),
+        *(("DEDUP_LOG_LEVEL", level.lower(), "log_level", level) for level in ("DEBUG", "INFO", "WARNING", "ERROR")),
+    ],
+)
+def test_a_good_value_is_taken(variable: str, text: str, field: str, value: Any) -> None:
+    """Each variable sets its field, blanks around it aside, and no other."""
+    assert Settings.from_environment({variable: text}) == Settings(**{field: value})
+
+
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_blank_is_unset(blank: str) -> None:
+    """A variable that is there and says nothing, as deployment tools leave them, is as good as none."""
+    variables = [f"DEDUP_{field.upper()}" for field in Settings.__dataclass_fields__]
+    assert Settings.from_environment(dict.fromkeys([*variables, "CLOUD_RUN_TIMEOUT_SECONDS"], blank)) == Settings()
+
+
+def test_dedup_timeout_overrules_the_platforms() -> None:
+    """Where both timeouts are given, ours rules."""
+    environ = {"CLOUD_RUN_TIMEOUT_SECONDS": "60", "DEDUP_TIMEOUT_SECONDS": "90"}
+    assert Settings.from_environment(environ).timeout_seconds == 90
+
+
+NOT_SECONDS = ["0", "-1", "+5", "5s", "300.5", "1e3", "1_000", "five", "\u0663\u0660\u0660", str(LONGEST + 1), "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        *(
+            (variable, text)
+            for variable in (
+                "DEDUP_LEASE_SECONDS",
+                "DEDUP_TIMEOUT_SECONDS",
+                "DEDUP_RETENTION_SECONDS",
+                "CLOUD_RUN_TIMEOUT_SECONDS",
+            )
+            for text in NOT_SECONDS
+        ),
+        *(("DEDUP_RENEW", text) for text in ("yes", "1", "on", "off", "truth")),
+        *(("DEDUP_SCOPE", text) for text in ("region", "header:", "header:A,", ",", "path:/x", "header:A B", "header:A;path")),
+        *(("DEDUP_MANUAL_RUNS", text) for text in ("Share", "allow", "share,refuse")),
+        *(("DEDUP_LOG_LEVEL", text) for text in ("TRACE", "10", "CRITICAL")),
+        *(
+            ("DEDUP_STORE", text)
+            for text in (
+                "mysql://h/d",
+                "Firestore",
+                "firestore:/p",
+                "firestore:p",
+                "firestore://P/runs",
+                "firestore://prod/Runs",
+                "firestore://prod/runs/e",
+                "firestore://prod/abc",
+                "firestore://prod/runs?collection=",
+                "firestore://prod/runs?collection=a/b",
+                "firestore://prod/runs?table=t",
+                "firestore://prod/runs#f",
+                "firestore://[prod/runs",
+                "sqlite",
+                "sqlite:",
+                "sqlite://runs.db",
+                "sqlite:///",
+                "sqlite:///folder/",
+                "sqlite:///runs.db?mode=ro",
+            )
+        ),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_a_bad_value_is_a_fault(variable: str, text: str) -> None:
+    """A value that can't be used stops the start, with one fault that begins with the variable."""
+    [fault] = faults(**{variable: text})
+    assert fault.startswith(f"{variable}: ")
+
+
+def test_every_fault_is_named_in_one_error() -> None:
+    """Who deploys mends everything at once: one error has a line for each variable that is wrong."""
+    environ = {
+        "DEDUP_STORE": "mysql://h",
+        "DEDUP_LEASE_SECONDS": "0",
+        "DEDUP_RENEW": "maybe",
+        "DEDUP_TIMEOUT_SECONDS": "x",
+        "DEDUP_RETENTION_SECONDS": "-5",
+        "DEDUP_SCOPE": "region",
+        "DEDUP_MANUAL_RUNS": "never",
+        "DEDUP_LOG_LEVEL": "LOUD",
+        "CLOUD_RUN_TIMEOUT_SECONDS": "?",
+        "DEDUP_LEASE": "5",
+    }
+    with pytest.raises(SettingsError) as refusal:
+        Settings.from_environment(environ)
+    first, *lines = str(refusal.value).splitlines()
+    assert first == "the environment is wrong:"
+    assert sorted(line.split()[0].rstrip(":") for line in lines) == sorted(environ)
+
+
+def test_a_lease_longer_than_the_retention_is_a_fault() -> None:
+    """A record that TTL may delete while its lease lives would be claimed twice."""
+    [fault] = faults(DEDUP_LEASE_SECONDS="301", DEDUP_RETENTION_SECONDS="300")
+    assert "DEDUP_RETENTION_SECONDS=300 is shorter than a lease of 301 s" in fault
+    [fault] = faults(DEDUP_LEASE_SECONDS="86401")
+    assert "DEDUP_RETENTION_SECONDS=86400" in fault
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("DEDUP_LEASE_SECOND", "DEDUP_LEASE_SECONDS"),
+        ("DEDUP_LEASE_SECS", "DEDUP_LEASE_SECONDS"),
+        ("DEDUP_STROE", "DEDUP_STORE"),
+        ("DEDUP_MANUAL_RUN", "DEDUP_MANUAL_RUNS"),
+        ("DEDUP_SCOPES", "DEDUP_SCOPE"),
+    ],
+)
+def test_a_misspelt_variable_is_a_fault_with_a_suggestion(misspelt: str, meant: str) -> None:
+    """A DEDUP_ name that is no setting would be passed over without a word: it is refused, and the likely one named."""
+    assert faults(**{misspelt: "300"}) == [f"{misspelt} is no setting: did you mean {meant}?"]
+
+
+def test_an_unknown_variable_that_resembles_none_lists_all() -> None:
+    """Where no name is near, all are listed."""
+    [fault] = faults(DEDUP_QQQQQQQQQQ="x")
+    assert all(f"DEDUP_{field.upper()}" in fault for field in Settings.__dataclass_fields__)
+
+
+def test_other_peoples_variables_are_left_alone() -> None:
+    """Only names that begin with DEDUP_ are ours to judge."""
+    assert Settings.from_environment({"MY_DEDUP_X": "1", "DEDUPE": "1", "dedup_store": "x", "PATH": "/bin"}) == Settings()
+
+
+@pytest.mark.parametrize("where", ["K_SERVICE", "GAE_ENV"])
+def test_sqlite_is_refused_where_instances_come_and_go(where: str) -> None:
+    """On Cloud Run, Cloud Functions and App Engine an instance's own disk deduplicates nothing; Firestore does."""
+    [fault] = faults(**{where: "nightly", "DEDUP_STORE": "sqlite:///runs.db"})
+    assert fault.startswith("DEDUP_STORE=sqlite:///runs.db")
+    assert where in fault
+    assert Settings.from_environment({where: "nightly"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("url", "project", "database", "collection"),
+    [
+        ("firestore", None, "(default)", "scheduler_runs"),
+        ("firestore:", None, "(default)", "scheduler_runs"),
+        ("firestore://", None, "(default)", "scheduler_runs"),
+        ("firestore://prod", "prod", "(default)", "scheduler_runs"),
+        ("firestore://prod/", "prod", "(default)", "scheduler_runs"),
+        ("firestore:///runs", None, "runs", "scheduler_runs"),
+        ("firestore://prod/(default)", "prod", "(default)", "scheduler_runs"),
+        ("firestore://example.com:prod/scheduler-runs?collection=runs", "example.com:prod", "scheduler-runs", "runs"),
+        ("firestore://?collection=runs_2", None, "(default)", "runs_2"),
+    ],
+)
+def test_a_firestore_url_is_read(url: str, project: str | None, database: str, collection: str) -> None:
+    """Every part of a Firestore URL may be left out; nothing is connected to."""
+    store = open_store(url)
+    assert isinstance(store, FirestoreRunStore)
+    assert (store.project, store.database, store.collection) == (project, database, collection)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///runs.db", "runs.db"),
+        ("sqlite:///data/my%20runs.db", "data/my runs.db"),
+        ("sqlite:////nowhere/runs.db", "/nowhere/runs.db"),
+    ],
+)
+def test_a_sqlite_url_is_read(url: str, path: str) -> None:
+    """Three slashes begin a relative path, four an absolute one; no file is made yet."""
+    store = open_store(url)
+    assert isinstance(store, SQLiteRunStore)
+    assert str(store.path) == path
+    assert not store.path.exists()
+
+
+def test_a_password_in_an_unknown_url_is_not_shown() -> None:
+    """The error goes to a log: of a URL that names no store, only the name is told."""
+    [fault] = faults(DEDUP_STORE="postgres://user:hunter2@host/db")
+    assert "hunter2" not in fault
+    assert "'postgres'" in fault
+    assert "firestore:" in fault
+    assert "sqlite:" in fault
