@@ -137,12 +137,13 @@ class FirestoreRunStore:
             if claim.token is not None:
                 fate = self._finish(claim, claim.token, ending, result, error, tries)
                 if fate is _Fate.WRITTEN:
-                    claim.token = None  # of a record that is nobody's any more: a late renewal must not write with it
+                    claim.token = None  # it opens a record that is nobody's now: a late renewal must not write with it
                     return True
                 if fate is _Fate.REFUSED:
                     refused += 1
             record, _ = self._read(claim.run_id, tries)
             if claim.has_ended(record, ending):
+                claim.token = None
                 return True
             if record is None or not record.is_held_by(claim.attempt_id):
                 return False
