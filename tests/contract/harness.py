@@ -19,6 +19,7 @@ from dedup.stores.firestore import FirestoreRunStore
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.contract.spy import Spy
 from tests.emulator import Emulator
+from tests.size import WHOLE
 
 LEASE = 60
 RETENTION = 3600
@@ -127,7 +128,7 @@ class Harness(ABC):
 class SQLiteHarness(Harness):
     """SQLite's clock is the machine's; the test's is handed in."""
 
-    examples = 300
+    examples = 300 if WHOLE else 50
     shrinks = True
     renewal_revives = True
 
@@ -199,7 +200,7 @@ class SQLiteHarness(Harness):
 class FirestoreHarness(Harness):
     """Firestore's clock is the server's: a lease is ended by hand."""
 
-    examples = 12
+    examples = 12 if WHOLE else 4
     shrinks = False
     renewal_revives = False
 

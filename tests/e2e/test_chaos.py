@@ -22,6 +22,7 @@ from tests.e2e.fleet import Blow, Fleet, fleet_of
 from tests.e2e.ledger import Execution, overlaps
 from tests.e2e.relay import Fault, Relay
 from tests.e2e.scheduler import Network, RetryPolicy, ScheduledRun, SimulatedScheduler
+from tests.size import WHOLE
 
 POLICY = RetryPolicy(attempt_deadline=3, min_backoff=0.1, max_backoff=1, max_doublings=3, retry_count=100)
 NETWORK = Network(duplicated=0.15, hung_up=0.08, unheard=0.12)
@@ -49,7 +50,7 @@ class Size:
     """When it must have come to that; it goes on until it has."""
 
 
-WHOLE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=140)
+LARGE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=140)
 SMALL = Size(runs=40, kills=6, lost=6, at_once=16, lease_seconds=1, counted=0, seconds=30)
 SMALL_SQLITE = replace(SMALL, counted=1000)
 
@@ -62,7 +63,7 @@ def test_chaos(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Non
 
     Whole on Firestore, unless the environment says WHOLE=0; small on SQLite, which has no network to fail.
     """
-    size = SMALL_SQLITE if kind == "sqlite" else SMALL if os.environ.get("WHOLE") == "0" else WHOLE
+    size = SMALL_SQLITE if kind == "sqlite" else LARGE if WHOLE else SMALL
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     began = time.monotonic()
     with ExitStack() as stack:

@@ -1,0 +1,38 @@
+"""Faults sown into the real code: the simulation must find each of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.code import load
+from tests.simulation.explore import explore, explore_all, replay, told
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.world import simulated
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
+def test_seeded_fault_is_found(mutant: Mutant) -> None:
+    """Where the code has this fault, some schedule breaks a rule, and does so again when it is replayed."""
+    code = load(mutant.changes)
+    with simulated(code):
+        found = explore(code, mutant.rules)
+    assert found.violation is not None, f"{found.interleavings} interleavings, and none shows it"
+    print("\n" + told(code, mutant.rules, found.violation))
+    assert replay(code, mutant.rules, found.violation) != []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.environ.get("WHOLE", "1") == "0", reason="the whole exploration only")
+def test_real_code_is_found_guilty_of_nothing() -> None:
+    """Where the faults are looked for, the real code breaks no rule: it is they that were found."""
+    worlds = list(dict.fromkeys(mutant.rules for mutant in MUTANTS))
+    for rules, result in zip(worlds, explore_all(worlds), strict=True):
+        assert result.violation is None, told(load(), rules, result.violation)
+
+
+def test_seeded_faults_are_many() -> None:
+    """There are at least sixteen, each another one."""
+    assert len({mutant.fault for mutant in MUTANTS}) == len(MUTANTS) >= 16
