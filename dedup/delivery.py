@@ -117,14 +117,23 @@ class ScopePart:
         """
         if self.source == "path":
             return request.path
-        try:
-            value = (request.headers if self.source == "header" else request.args).get(self.name, "").strip()
-        except UnicodeDecodeError:  # of a query with raw bytes
-            value = ""
-        if not value:
-            what = "header" if self.source == "header" else "query parameter"
-            raise BadDelivery(f"{what} {self.name} is missing: DEDUP_SCOPE says that it is part of the run's key")
-        return value
+        values = self._values(request)
+        what = f"{'header' if self.source == 'header' else 'query parameter'} {self.name}"
+        if not any(values):
+            raise BadDelivery(f"{what} is missing: DEDUP_SCOPE says that it is part of the run's key")
+        if len(values) > 1:
+            raise BadDelivery(f"{what} was sent more than once: it is part of the run's key, send one")
+        return values[0]
+
+    def _values(self, request: Request) -> list[str]:
+        if self.source == "header":
+            values = request.headers.get(self.name, "").split(",")  # how a header that was sent twice arrives
+        else:
+            try:
+                values = request.args.getlist(self.name)
+            except UnicodeDecodeError:  # of a query with raw bytes
+                values = []
+        return [value.strip() for value in values]
 
 
 def from_request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import uuid
@@ -36,12 +37,22 @@ log = logging.getLogger("dedup")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a delivery ended: its name in the log, the answer to Cloud Scheduler, and how loud the log line is."""
+    """How a delivery ended.
+
+    Args:
+        name: what it is called in the log.
+        status: for Cloud Scheduler, which retries whatever isn't 2xx.
+        body: likewise.
+        level: of the log line.
+        message: of the log line, where it can say more than the body.
+        replayed: nothing ran because the run was over.
+    """
 
     name: str
     status: int
     body: str
     level: int = logging.INFO
+    message: str = ""
     replayed: bool = False
 
 
@@ -55,9 +66,19 @@ BAD_DELIVERY = Outcome("bad_delivery", 400, "error", logging.WARNING)
 STORE_UNAVAILABLE = Outcome("store_unavailable", 500, "error: dedup store unavailable", logging.ERROR)
 JOB_FAILED = Outcome("job_failed", 500, "error: job failed", logging.ERROR)
 JOB_FAILED_FOR_GOOD = Outcome("job_failed_for_good", 500, "error: job failed for good", logging.ERROR)
-DONE_NOT_RECORDED = Outcome("done_not_recorded", 200, "Run processed", logging.ERROR)
-DONE_LEASE_LOST = Outcome("done_lease_lost", 200, "Run processed", logging.ERROR)
-EFFECTS_NOT_RECORDED = Outcome("effects_not_recorded", 500, "error: run not recorded", logging.ERROR)
+DONE_NOT_RECORDED = Outcome(
+    "done_not_recorded", 200, "Run processed", logging.ERROR, "job done, but its completion could not be recorded"
+)
+DONE_LEASE_LOST = Outcome(
+    "done_lease_lost", 200, "Run processed", logging.ERROR, "job done, but the run was not this attempt's any more"
+)
+EFFECTS_NOT_RECORDED = Outcome(
+    "effects_not_recorded",
+    500,
+    "error: run not recorded",
+    logging.ERROR,
+    "job done, but neither its effects nor its completion are recorded",
+)
 INTERRUPTED = Outcome("interrupted", 500, "error: interrupted", logging.ERROR)
 
 
@@ -103,15 +124,13 @@ def handle(
             return answer.of(NOT_RUN[decision])
 
         returned, raised = _run_job(job, run, lease)
-        interrupted = raised is not None and not isinstance(raised, Exception)
-        within_seconds = INTERRUPTED_SECONDS if interrupted else FINISH_SECONDS
-        if returned:
-            outcome, fault = _complete(store, claim, run, lease, returned[0], within_seconds)
+        aborted = raised is not None and not isinstance(raised, Exception)
+        attempt = _Attempt(store, claim, lease, INTERRUPTED_SECONDS if aborted else FINISH_SECONDS)
+        if raised is None or returned:
+            outcome, fault = attempt.complete(returned[0], run.effects)
         else:
-            assert raised is not None
-            outcome, fault = _give_up(store, claim, lease, raised, within_seconds)
-        if interrupted:
-            assert raised is not None
+            outcome, fault = attempt.give_up(raised)
+        if raised is not None and aborted:
             raise raised
         return answer.of(outcome, fault)
 
@@ -135,6 +154,7 @@ def _claim_run(store: RunStore, claim: Claim, clock: Clock) -> Decision:
             decision = store.claim_run(claim)
             if decision is not Decision.CLAIM or claim.is_trusted(clock.monotonic()):
                 return decision
+        store.finish_run(claim, Ending.RELEASED, within_seconds=INTERRUPTED_SECONDS)
         return Decision.IN_PROGRESS
     except StoreUnavailable:
         raise
@@ -156,69 +176,74 @@ def _run_job(job: Job, run: Run, lease: Lease) -> tuple[list[Any], BaseException
             returned.append(job(run))
     except BaseException as raised:
         return returned, raised
+    if inspect.isawaitable(returned[0]) or inspect.isgenerator(returned[0]) or inspect.isasyncgen(returned[0]):
+        return [], TypeError("the job has not run: it is a coroutine or a generator, and must be a plain function")
     return returned, None
 
 
-def _complete(
-    store: RunStore, claim: Claim, run: Run, lease: Lease, value: Any, within_seconds: float
-) -> tuple[Outcome, BaseException | None]:
-    """Records the run as completed, together with the job's own writes where it has asked for that."""
-    fault: Exception | None = None
-    try:
-        if _finish_run(store, claim, Ending.COMPLETED, within_seconds, result=_summary(value), effects=run.effects):
-            return PROCESSED, None
-        outcome = DONE_LEASE_LOST
-    except EffectsRaised as wrapped:
-        return _give_up(store, claim, lease, wrapped.raised, within_seconds)
-    except StoreUnavailable as unavailable:
-        outcome, fault = DONE_NOT_RECORDED, unavailable
-    if run.effects is None:
-        return outcome, fault
-    _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)
-    return EFFECTS_NOT_RECORDED, fault
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """An attempt whose job has ended, and what it writes at last."""
 
+    store: RunStore
+    claim: Claim
+    lease: Lease
+    within_seconds: float
 
-def _give_up(
-    store: RunStore, claim: Claim, lease: Lease, raised: BaseException, within_seconds: float
-) -> tuple[Outcome, BaseException | None]:
-    """Leaves the run to the next retry, or records that none is wanted."""
-    if isinstance(raised, PermanentError):
-        _finish_run_if_possible(store, claim, Ending.FAILED, within_seconds, error=_describe(raised))
-        return JOB_FAILED_FOR_GOOD, raised
-    if not lease.lost:
-        _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)
-    return JOB_FAILED, raised
+    def complete(self, value: Any, effects: Callable[[Any], None] | None) -> tuple[Outcome, BaseException | None]:
+        """Records the run as completed, together with the job's own writes where it has asked for that."""
+        fault: Exception | None = None
+        try:
+            if self._finish_run(Ending.COMPLETED, result=_summary(value), effects=effects):
+                return PROCESSED, None
+            outcome = DONE_LEASE_LOST
+        except EffectsRaised as wrapped:
+            return self.give_up(wrapped.raised)
+        except StoreUnavailable as unavailable:
+            outcome, fault = DONE_NOT_RECORDED, unavailable
+        if effects is None:
+            return outcome, fault
+        self._finish_run_if_possible(Ending.RELEASED)
+        return EFFECTS_NOT_RECORDED, fault
 
+    def give_up(self, raised: BaseException) -> tuple[Outcome, BaseException]:
+        """Leaves the run to the next retry, or records that none is wanted."""
+        if isinstance(raised, PermanentError):
+            self._finish_run_if_possible(Ending.FAILED, error=_describe(raised))
+            return JOB_FAILED_FOR_GOOD, raised
+        if not self.lease.lost:
+            self._finish_run_if_possible(Ending.RELEASED)
+        return JOB_FAILED, raised
 
-def _finish_run_if_possible(
-    store: RunStore, claim: Claim, ending: Ending, within_seconds: float, error: str | None = None
-) -> None:
-    """Finishes a run whose answer is an error anyway: where it can't be recorded, the run is taken over when its lease ends."""
-    try:
-        recorded = _finish_run(store, claim, ending, within_seconds, error=error)
-        fault = None if recorded else "another attempt has the run"
-    except StoreUnavailable as unavailable:
-        fault = str(unavailable)
-    if fault is not None:
-        log.error("run not %s: %s", ending.value, fault, extra={"run_id": claim.run_id, "attempt_id": claim.attempt_id})
+    def _finish_run_if_possible(self, ending: Ending, error: str | None = None) -> None:
+        """Finishes a run whose answer is an error anyway. Where it can't, the run is taken over when its lease ends."""
+        try:
+            recorded = self._finish_run(ending, error=error)
+            fault = None if recorded else "the run is not this attempt's any more"
+        except StoreUnavailable as unavailable:
+            fault = str(unavailable)
+        if fault is not None:
+            extra = {"run_id": self.claim.run_id, "attempt_id": self.claim.attempt_id}
+            log.error("could not record the run as %s: %s", ending.value, fault, extra=extra)
 
-
-def _finish_run(store: RunStore, claim: Claim, ending: Ending, within_seconds: float, **what: Any) -> bool:
-    """Finishes the run, also when a framework's time-out or a worker's abort strikes in the middle of it."""
-    try:
-        return store.finish_run(claim, ending, within_seconds=within_seconds, **what)
-    except (StoreUnavailable, EffectsRaised):
-        raise
-    except BaseException:
-        with suppress(StoreUnavailable, EffectsRaised):
-            store.finish_run(claim, ending, within_seconds=INTERRUPTED_SECONDS, **what)
-        raise
+    def _finish_run(self, ending: Ending, **what: Any) -> bool:
+        """Finishes the run, also when a framework's time-out or a worker's abort strikes in the middle of it."""
+        try:
+            return self.store.finish_run(self.claim, ending, within_seconds=self.within_seconds, **what)
+        except (StoreUnavailable, EffectsRaised):
+            raise
+        except BaseException:
+            with suppress(StoreUnavailable, EffectsRaised):
+                self.store.finish_run(self.claim, ending, within_seconds=INTERRUPTED_SECONDS, **what)
+            raise
 
 
 def _summary(value: Any) -> str | None:
     """What is kept of the job's return value: a text as it is, anything else as JSON."""
-    if value is None or isinstance(value, str):
-        return value if value is None else _cut(value)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _cut(value)
     try:
         return _cut(json.dumps(value))
     except Exception as fault:  # whatever a job's own classes raise: the job is done, its summary is not worth a failure
@@ -274,12 +299,13 @@ class _Answer:
                 "attempt": claim.attempts or None,
             }
         )
+        message = self._outcome.message or self._outcome.body
         of_the_job = self._outcome in (JOB_FAILED, JOB_FAILED_FOR_GOOD, INTERRUPTED)  # its trace is wanted; others say all
         log.log(
             self._outcome.level,
             "%s%s",
             f"{claim.job_name} {claim.schedule_time.isoformat()}: " if claim is not None else "",
-            self._outcome.body if of_the_job or fault is None else f"{self._outcome.body}: {fault}",
+            message if of_the_job or fault is None else f"{message}: {fault}",
             exc_info=fault if of_the_job else None,
             extra={
                 **about_run,

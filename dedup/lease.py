@@ -46,12 +46,11 @@ class Clock:
         return datetime.now(UTC)
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
-        """Calls once, when the monotonic clock says `when`."""
+        """Calls once, when the monotonic clock says `when`, or as soon afterwards as there is a thread for it."""
         with self._changed:
             self._due[call] = when
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dedup-clock", daemon=True)
-                self._thread.start()
+                self._start()
             elif when < self._wakes_at:
                 self._changed.notify()
 
@@ -59,6 +58,15 @@ class Clock:
         """Takes back what `call_at` was given, if it isn't under way yet."""
         with self._changed:
             self._due.pop(call, None)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="dedup-clock", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as fault:  # no thread to be had just now; the next call tries again
+            log.error("leases can't be renewed: %s", fault)
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         while True:
@@ -133,21 +141,30 @@ class Lease:
 
     def _renew_in(self, seconds: float) -> None:
         when = self._clock.monotonic() + seconds
-        if when < self._ends_at:
+        if when < self._ends_at and not self._stopped:
             self._clock.call_at(when, self._renew)
 
     def _renew(self) -> None:
-        with self._renewing:
+        if not self._renewing.acquire(blocking=False):  # the job has ended, and holds it while it makes sure of that
+            return
+        try:
             if self._stopped or self.lost:
                 return
-            try:
-                held = self._store.renew_run(self._claim)
-            except StoreUnavailable as fault:
-                log.warning("lease not renewed, trying again: %s", fault, extra={"run_id": self._claim.run_id})
-                self._renew_in(min(2.0, self._claim.lease_seconds / 10))
-                return
+            held = self._store.renew_run(self._claim)
+        except Exception as fault:
+            told = isinstance(fault, StoreUnavailable)
+            log.warning(
+                "lease not renewed, trying again: %s",
+                fault,
+                exc_info=None if told else fault,
+                extra={"run_id": self._claim.run_id},
+            )
+            self._renew_in(min(2.0, self._claim.lease_seconds / 10))
+        else:
             if held:
                 self._renew_in(self._claim.lease_seconds / 3)
             else:
                 self._lost = True
-                log.error("lease lost: another attempt has the run", extra={"run_id": self._claim.run_id})
+                log.error("lease lost: the run is not this attempt's any more", extra={"run_id": self._claim.run_id})
+        finally:
+            self._renewing.release()

@@ -47,7 +47,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run, as a store holds it. DESIGN's table of fields, and the time of the last write.
+    """One run, as a store holds it, and the time of the last write.
 
     Times are aware, in UTC. What can't be read as its type is None: see `malformed`.
     """
@@ -79,15 +79,16 @@ class RunRecord:
             updated_at: when the store last wrote them, by its own clock, aware.
         """
         attempts = fields.get("attempts")
+        lease_seconds = _lease_seconds(fields.get("lease_seconds"))
+        # A length that can't be read must not pass for a record of the documented example, which has none and goes by the time.
+        has_none = fields.get("lease_seconds") is None
+        lease_expires = _time(fields.get("lease_expires")) if has_none or lease_seconds is not None else None
         return cls(
             updated_at=updated_at,
             status=_status(fields.get("status")),
             attempt_id=_text(fields.get("attempt_id")),
-            lease_seconds=_lease_seconds(fields.get("lease_seconds")),
-            # A lease_seconds that can't be read must not pass for a record of the documented example, which has none.
-            lease_expires=_time(fields.get("lease_expires"))
-            if fields.get("lease_seconds") is None or _lease_seconds(fields["lease_seconds"]) is not None
-            else None,
+            lease_seconds=lease_seconds,
+            lease_expires=lease_expires,
             renewed_at=_time(fields.get("renewed_at")),
             expire_at=_time(fields.get("expire_at")),
             job_name=_text(fields.get("job_name")),

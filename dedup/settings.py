@@ -106,7 +106,7 @@ class _Reader:
 
 def _seconds(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or not 1 <= int(text) <= LONGEST_LEASE_SECONDS:
-        raise ValueError(f"{text!r} is not a number of whole seconds from 1 on, such as 300")
+        raise ValueError(f"{text!r} is not a number of whole seconds from 1 to {LONGEST_LEASE_SECONDS}, such as 300")
     return int(text)
 
 

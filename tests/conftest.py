@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 
 from tests.emulator import Emulator, EmulatorMissing, firestore_emulator
@@ -18,6 +19,10 @@ def emulator() -> Iterator[Emulator]:
             yield running
     except EmulatorMissing as missing:
         pytest.skip(str(missing))
+
+
+hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes says more of the machine
+hypothesis.settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -144,7 +144,7 @@ def test_a_jobs_id_is_accepted(job_name: str) -> None:
         ("nightly\uff11", "is not a job's id"),
         ("night\x00ly", "is not a job's id"),
     ],
-    ids=lambda value: repr(value)[:40],
+    ids=lambda value: ascii(value)[:40].replace("\\", "|"),
 )
 def test_a_bad_job_name_is_refused(job_name: str | None, fault: str) -> None:
     """A job name that can't be one is refused, and the refusal names the header, the fault and an example."""
@@ -225,7 +225,7 @@ NO_SUCH_TIME = "does not exist"
             )
         ),
     ],
-    ids=lambda value: ascii(value)[:40],
+    ids=lambda value: ascii(value)[:40].replace("\\", "|"),
 )
 def test_a_bad_schedule_time_is_refused(time: str | None, fault: str) -> None:
     """A time that isn't one is refused, never taken for now, and the refusal names the header, the fault and an example."""
@@ -250,6 +250,16 @@ def test_a_refusal_is_short_and_on_one_line() -> None:
         read("a\x0bb\x85" * 10_000)
     assert len(str(refusal.value)) < 500
     assert len(str(refusal.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"), [("." * 60, "'" + "." * 60 + "' "), ("." * 57 + "abcd", "'" + "." * 57 + "abc...' ")]
+)
+def test_a_refusal_shows_the_first_sixty_letters(sent: str, shown: str) -> None:
+    """Of what was sent, a refusal shows 60 letters, and says where there were more."""
+    with pytest.raises(BadDelivery) as refusal:
+        read(sent)
+    assert f"{JOB_NAME} {shown}" in str(refusal.value)
 
 
 # The scope.
@@ -289,6 +299,19 @@ def test_jobs_of_one_id_in_two_regions_are_two() -> None:
     ]
     assert len({delivery.run_id for delivery in regions}) == 2
     assert read().run_id not in {delivery.run_id for delivery in regions}
+
+
+@pytest.mark.parametrize(
+    ("scope", "how", "named"),
+    [
+        ("header:X-Job-Project", {"headers": [("X-Job-Project", "p"), ("X-Job-Project", "p")]}, "header X-Job-Project"),
+        ("query:region", {"path": "/?region=eu&region=eu"}, "query parameter region"),
+    ],
+)
+def test_a_repeated_part_of_the_scope_is_refused(scope: str, how: dict[str, Any], named: str) -> None:
+    """A proxy that adds a part of the key once more doesn't make another run of it."""
+    with pytest.raises(BadDelivery, match=f"{named} was sent more than once"):
+        read(scope=scope, **how)
 
 
 @pytest.mark.parametrize(

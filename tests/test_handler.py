@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,7 @@ from dedup.delivery import ManualRuns, ScopePart
 from dedup.lease import Lease
 from dedup.record import Decision, Ending, RunRecord, Status
 from dedup.settings import Settings
-from dedup.stores import Claim, StoreUnavailable
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.clock import ManualClock
 
@@ -414,7 +414,9 @@ def test_permanent_error_after_a_take_over(house: House) -> None:
 
     assert seen(house.deliver(job)) == (500, "error: job failed for good", RUN_ID, None)
     assert house.status is Status.IN_PROGRESS
-    assert [line["message"] for line in house.lines if "outcome" not in line] == ["run not failed: another attempt has the run"]
+    assert [line["message"] for line in house.lines if "outcome" not in line] == [
+        "could not record the run as failed: the run is not this attempt's any more"
+    ]
 
 
 @pytest.mark.parametrize("job", [fail, fail_for_good])
@@ -425,7 +427,7 @@ def test_a_failure_that_can_not_be_recorded(house: House, job: Callable[[Run], A
     assert house.status is Status.IN_PROGRESS
     [line] = [line for line in house.lines if "outcome" not in line]
     assert line["severity"] == "ERROR"
-    assert line["run_id"] == RUN_ID
+    assert (line["run_id"], line["attempt_id"]) == (RUN_ID, house.line["attempt_id"])
     assert "the disk is gone" in line["message"]
 
 
@@ -581,6 +583,15 @@ def test_an_interrupted_finish_is_finished(
     getattr(house.store, when)["finish_run"] = [interruption()]
     interrupt(house, interruption, job)
     assert house.status is status
+    assert house.store.seconds == [dedup.handler.FINISH_SECONDS, dedup.handler.INTERRUPTED_SECONDS]
+
+
+@pytest.mark.parametrize("again", [DOWN, EffectsRaised(ZeroDivisionError(SECRET))])
+def test_an_interrupted_finish_that_can_not_be_finished(house: House, again: Exception) -> None:
+    """Where the second try fails too, it is still the interruption that goes up."""
+    house.store.before["finish_run"] = [Abort(), again]
+    interrupt(house, Abort)
+    assert house.status is Status.IN_PROGRESS
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -647,7 +658,7 @@ def struck_lease(raised: type[BaseException]) -> type[Lease]:
         ("\udfff" * 2000, "?" * 1024),
         (["x" * 2000], '["' + "x" * 1022),
     ],
-    ids=lambda value: ascii(value)[:30],
+    ids=lambda value: ascii(value)[:30].replace("\\", "|"),
 )
 def test_a_result_is_kept_short(house: House, value: Any, result: str | None) -> None:
     """A text is kept as it is, None is none, anything else is JSON; falsy is not missing; 1 KB at most, in whole letters."""
@@ -816,7 +827,32 @@ def test_an_attempt_that_is_paused_again_and_again_gives_up(house: House) -> Non
     """An attempt that can't keep pace with its lease answers 409 in the end, and never starts its job."""
     house.store.after["claim_run"] = [lambda: house.clock.pause(1000)] * 9
     assert seen(house.deliver()) == (409, "Run in progress", RUN_ID, None)
-    assert (house.ran, len(house.store.calls)) == (0, dedup.handler.STALE_CLAIMS)
+    assert (house.ran, house.store.calls.count("claim_run")) == (0, dedup.handler.STALE_CLAIMS)
+    assert house.record is None  # nobody is at work on it
+
+
+async def a_coroutine(run: Run) -> str:
+    """A job that does nothing when it is called."""
+    return "done"
+
+
+async def an_async_generator(run: Run) -> AsyncIterator[str]:
+    """Likewise."""
+    yield "done"
+
+
+def a_generator(run: Run) -> Iterator[str]:
+    """Likewise."""
+    yield "done"
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("job", [a_coroutine, an_async_generator, a_generator])
+def test_a_job_that_only_promises_to_run_has_failed(house: House, job: Callable[[Run], Any]) -> None:
+    """A coroutine or a generator has not run by being called: its run is not recorded as done, and the log says why."""
+    assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
+    assert house.record is None
+    assert "must be a plain function" in house.line["stack_trace"]
 
 
 def test_a_forced_run_is_judged_by_this_instances_clock(house: House) -> None:

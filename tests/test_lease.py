@@ -20,7 +20,7 @@ NOON = datetime(2026, 10, 16, 12, tzinfo=UTC)
 SOON = 5.0
 """Seconds that a test waits for what happens at once."""
 
-HELD, REFUSED, UNAVAILABLE = "held", "refused", "unavailable"
+HELD, REFUSED, UNAVAILABLE, BROKEN = "held", "refused", "unavailable", "broken"
 
 
 class Store:
@@ -40,6 +40,8 @@ class Store:
         match self.answers.pop(0) if self.answers else HELD:
             case "unavailable":
                 raise StoreUnavailable("silence")
+            case "broken":
+                raise MemoryError
             case "refused":
                 return False
         claim.wrote(NOON, tried_at)
@@ -143,9 +145,9 @@ def test_renewal_ends_with_the_requests_time(clock: ManualClock, store: Store, e
 
 @pytest.mark.parametrize(("lease_seconds", "again"), [(300, 2.0), (30, 2.0), (10, 1.0), (1, 0.1)])
 def test_a_failing_renewal_is_tried_again_soon(clock: ManualClock, store: Store, lease_seconds: int, again: float) -> None:
-    """A store that is silent for a while is asked again within seconds, and then by thirds as before."""
+    """A store that is silent or broken for a while is asked again within seconds, and then by thirds as before."""
     third = lease_seconds / 3
-    store.answers = [UNAVAILABLE, UNAVAILABLE, HELD]
+    store.answers = [UNAVAILABLE, BROKEN, HELD]
     with lease_of(store, lease_seconds) as lease:
         clock.advance(2 * third + 2 * again + again / 2)
         assert not lease.lost
@@ -282,6 +284,18 @@ def test_the_end_does_not_wait_for_ever(
     assert 0.05 <= time.monotonic() - began < SOON
     answer.set()
     renewal.join()
+    assert clock.due == {}  # the renewal that outlasted it has asked for no other
+
+
+def test_a_renewal_that_finds_the_end_under_way_gives_way(clock: ManualClock, store: Store) -> None:
+    """A renewal that is due while the job's end waits renews nothing, and waits for nothing."""
+    lease = lease_of(store)
+    with lease, lease._renewing:
+        renewal = threading.Thread(target=lease._renew, daemon=True)
+        renewal.start()
+        renewal.join(SOON)
+        assert not renewal.is_alive()
+    assert store.renewals == []
 
 
 def test_an_abort_waits_for_less() -> None:
@@ -352,6 +366,15 @@ def test_a_call_that_hangs_holds_up_no_other(real_clock: Clock) -> None:
         let_go.set()
 
 
+def test_what_is_due_runs_in_a_daemon(real_clock: Clock) -> None:
+    """A renewal's thread is a daemon, which no exit waits for, and tells its name where threads are listed."""
+    threads: list[threading.Thread] = []
+    called = threading.Event()
+    real_clock.call_at(real_clock.monotonic(), lambda: threads.append(threading.current_thread()) or called.set())  # type: ignore[func-returns-value]
+    assert called.wait(SOON)
+    assert [(thread.name, thread.daemon) for thread in threads] == [("dedup-renewal", True)]
+
+
 def test_a_cancelled_call_is_not_made(real_clock: Clock) -> None:
     """What was taken back in time isn't called, and taking back what isn't there is no fault."""
     cancelled = threading.Event()
@@ -391,6 +414,22 @@ def test_the_clock_survives_a_call_that_can_get_no_thread(real_clock: Clock, mon
     assert refused.wait(SOON)
     call_and_wait(real_clock, [0.01])
     assert not called.is_set()
+    assert 0.5 < real_clock._due[called.set] - real_clock.monotonic() <= 1
+    assert called.wait(SOON)
+
+
+def test_the_clock_begins_when_there_is_a_thread_for_it(real_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the clock's own thread can't be started, the caller goes on, and the next call starts it for both."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    called = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        real_clock.call_at(real_clock.monotonic(), called.set)
+    assert not called.is_set()
+    call_and_wait(real_clock, [0.01])
     assert called.wait(SOON)
 
 

@@ -128,12 +128,18 @@ NOT_SECONDS = ["0", "-1", "+5", "5s", "300.5", "1e3", "1_000", "five", "\u0663\u
             )
         ),
     ],
-    ids=lambda value: ascii(value)[:40],
+    ids=lambda value: ascii(value)[:40].replace("\\", "|"),
 )
 def test_a_bad_value_is_a_fault(variable: str, text: str) -> None:
     """A value that can't be used stops the start, with one fault that begins with the variable."""
     [fault] = faults(**{variable: text})
     assert fault.startswith(f"{variable}: ")
+
+
+def test_a_bad_firestore_url_is_told_the_form() -> None:
+    """Who writes a Firestore URL wrong is shown a right one."""
+    [fault] = faults(DEDUP_STORE="firestore:p")
+    assert fault.endswith(" firestore://PROJECT/DATABASE?collection=scheduler_runs")
 
 
 def test_every_fault_is_named_in_one_error() -> None:

@@ -178,7 +178,7 @@ def test_a_line_is_tied_to_its_requests_trace(
             )
         ),
     ],
-    ids=ascii,
+    ids=lambda headers: ascii(headers).replace("\\", "|"),
 )
 def test_a_malformed_trace_is_passed_over(headers: dict[str, str]) -> None:
     """A header that can't be read ties the line to nothing, and harms nothing."""

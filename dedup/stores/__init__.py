@@ -108,7 +108,8 @@ class Claim:
         By the status too: attempt_id alone also stands in a record in progress.
         """
         if ending is Ending.RELEASED:
-            return record is None or (record.is_held_by(self.attempt_id) and record.lease_seconds == 0)
+            released_by_update = self.create_unclear and record is not None and record.lease_seconds == 0
+            return record is None or (released_by_update and record.is_held_by(self.attempt_id))
         return record is not None and record.attempt_id == self.attempt_id and record.status == ending.value
 
 
@@ -168,8 +169,8 @@ class RunStore(Protocol):
             ending: COMPLETED and FAILED are recorded, RELEASED leaves the run to the next delivery.
             result: a summary kept with COMPLETED, at most 1 KB.
             error: likewise with FAILED.
-            effects: called with the store's transaction, in which the job's own reads and writes and the completion are one
-                commit.
+            effects: with COMPLETED, called with the store's transaction: the job's own reads and writes and the completion are
+                one commit.
             within_seconds: how long to go on trying.
 
         Raises:

@@ -38,6 +38,8 @@ _REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
 """The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
 _DEFINITE = (*_REFUSED, google.PermissionDenied, google.Unauthenticated, google.InvalidArgument, google.MethodNotImplemented)
 """The server's answer, and the next one would be the same. Any other fault leaves unclear what was written."""
+_REFUSED_EFFECTS = (*_REFUSED, google.InvalidArgument)
+"""Where the run stands as before, the server refused what the job's effects wrote, such as a document that exists already."""
 _FAULTS = (google.GoogleAPIError, GoogleAuthError)
 
 log = logging.getLogger("dedup")
@@ -129,7 +131,7 @@ class FirestoreRunStore:
         An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
         that is applied while the job ends makes the precondition fail; by attempt_id alone, that run would pass for recorded.
         """
-        if effects is not None:
+        if effects is not None and ending is Ending.COMPLETED:
             return self._complete_with(effects, claim, result, within_seconds)
         tries = self._tries(within_seconds)
         refused = 0
@@ -269,11 +271,14 @@ class FirestoreRunStore:
         try:
             # Made anew for each call: the decorator keeps state of its transaction, and threads would share it.
             firestore.transactional(complete)(_BoundedTransaction(self._client(), tries))
-        except (_NotOurs, StoreUnavailable, ValueError, *_FAULTS) as fault:
-            # ValueError: its attempts are used up. InvalidArgument: a commit that had been applied was sent again.
-            log.warning("Firestore transaction unclear, reading the run again: %r", fault, extra={"run_id": claim.run_id})
+        except (_NotOurs, StoreUnavailable, ValueError, *_FAULTS) as fault:  # ValueError: its attempts are used up
             record, _ = self._read(claim.run_id, self._tries(for_reading))
-            return claim.has_ended(record, Ending.COMPLETED)
+            if not claim.has_ended(record, Ending.COMPLETED):
+                if record is None or not record.is_held_by(claim.attempt_id):
+                    return False
+                if isinstance(fault, _REFUSED_EFFECTS):
+                    raise EffectsRaised(fault) from fault
+                raise self._unavailable(fault) from fault
         claim.token = None
         return True
 
@@ -318,7 +323,7 @@ class FirestoreRunStore:
         try:
             client = firestore.Client(project=self.project, database=self.database)
             _ = client._firestore_api  # opens the channel while we hold the lock: 30 threads opened 30 otherwise
-        except (GoogleAuthError, OSError) as fault:
+        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
             raise self._unavailable(fault) from fault
         return client
 
@@ -341,14 +346,14 @@ def from_url(url: str) -> FirestoreRunStore:
     Raises:
         ValueError: what is wrong with the URL.
     """
+    form = "firestore://PROJECT/DATABASE?collection=scheduler_runs"
+    if not re.fullmatch(r"firestore(:|://[^\[\]#]*)?", url):
+        raise ValueError(f"it is not of the form {form}")
     parts = urlsplit(re.sub("^firestore:?", "", url))
     project = parts.netloc
     database = parts.path.removeprefix("/") or "(default)"
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     collection = options.pop("collection", "scheduler_runs")
-    form = "firestore://PROJECT/DATABASE?collection=scheduler_runs"
-    if not re.fullmatch(r"firestore(:|://.*)?", url):
-        raise ValueError(f"it is not of the form {form}")
     if project and not re.fullmatch(r"[a-z0-9.:-]+", project):
         raise ValueError(f"the project's id in it is none; the form is {form}")
     if not re.fullmatch(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", database):
@@ -357,7 +362,7 @@ def from_url(url: str) -> FirestoreRunStore:
         )
     if not collection or "/" in collection:
         raise ValueError(f"{collection!r} is not a collection's id; the form is {form}")
-    if options or parts.fragment:
+    if options:
         raise ValueError(f"it has an option other than collection; the form is {form}")
     return FirestoreRunStore(project or None, database, collection)
 

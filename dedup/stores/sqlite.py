@@ -119,7 +119,7 @@ class SQLiteRunStore:
             if ending is Ending.RELEASED:
                 db.execute("DELETE FROM scheduler_runs WHERE run_id = ?", (claim.run_id,))
                 return True
-            if effects is not None:
+            if effects is not None and ending is Ending.COMPLETED:
                 try:
                     effects(db)
                 except Exception as raised:
@@ -136,19 +136,17 @@ class SQLiteRunStore:
     @contextmanager
     def _transaction(self, within_seconds: float = BUSY_SECONDS) -> Iterator[tuple[sqlite3.Connection, datetime]]:
         """Holds the file's one write lock, so that what is read stays true until it is written upon."""
-        try:
+        db: sqlite3.Connection | None = None
+        try:  # all of it: a time-out that is raised into the thread as BEGIN returns must not leave the file locked
             db = self._connection()
             db.execute(f"PRAGMA busy_timeout = {int(min(BUSY_SECONDS, within_seconds) * 1000)}")
             db.execute("BEGIN IMMEDIATE")
-        except (sqlite3.Error, OSError) as fault:
-            raise self._unavailable(fault) from fault
-        try:
             yield db, datetime.fromtimestamp(self._clock(), UTC)
             db.commit()
-        except sqlite3.Error as fault:
+        except (sqlite3.Error, OSError) as fault:
             raise self._unavailable(fault) from fault
         finally:
-            if db.in_transaction:
+            if db is not None and db.in_transaction:
                 db.rollback()
 
     def _connection(self) -> sqlite3.Connection:
@@ -187,7 +185,7 @@ def from_url(url: str) -> SQLiteRunStore:
         ValueError: what is wrong with the URL.
     """
     match = re.fullmatch(r"sqlite:///([^?#]+)", url)
-    if match is None or match[1].endswith("/"):
+    if match is None or match[1].endswith("/") or "\0" in unquote(match[1]):
         raise ValueError(f"{url!r} names no file: write sqlite:///runs.db, or sqlite:////var/lib/runs.db")
     return SQLiteRunStore(unquote(match[1]))
 

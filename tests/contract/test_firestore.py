@@ -17,8 +17,8 @@ from google.api_core import exceptions as google
 from google.cloud import firestore
 
 from dedup.record import Decision, Ending, Status
-from dedup.stores import Claim, StoreUnavailable
-from dedup.stores.firestore import RPC_SECONDS, FirestoreRunStore
+from dedup.stores import Claim, EffectsRaised, StoreUnavailable
+from dedup.stores.firestore import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS, FirestoreRunStore
 from tests.contract.harness import A_RUN, LEASE, FirestoreHarness, a_claim
 from tests.contract.threads import at_once
 from tests.emulator import Emulator, free_port
@@ -103,6 +103,13 @@ def test_take_over_costs_three_rpcs(harness: FirestoreHarness) -> None:
     assert rpcs(harness, lambda: harness.store.finish_run(claim, Ending.COMPLETED)) == ["commit"]
 
 
+def test_claim_that_others_always_beat(harness: FirestoreHarness) -> None:
+    """A claim that is refused again and again, by a run that is free each time it is read, gives the run up in the end."""
+    harness.spy.fail("commit", google.AlreadyExists("injected"), times=99)
+    assert harness.store.claim_run(a_claim()) is Decision.IN_PROGRESS
+    assert harness.spy.methods == ["commit", "batch_get_documents"] * CONTENDED_CLAIMS
+
+
 def test_renewal_costs_one_rpc(harness: FirestoreHarness) -> None:
     """A renewal costs one commit."""
     claim = harness.claimed()
@@ -129,6 +136,7 @@ def test_every_rpc_is_bounded(harness: FirestoreHarness) -> None:
     for rpc in own:
         assert rpc.options["retry"] is None, rpc.method
         assert 0 < rpc.options["timeout"] <= RPC_SECONDS, rpc.method
+        assert ("google-cloud-resource-prefix", harness.store._client()._database_string) in rpc.options["metadata"], rpc.method
 
 
 def test_unanswered_rpcs_stay_within_the_deadline(harness: FirestoreHarness) -> None:
@@ -147,6 +155,41 @@ def test_unanswered_rpcs_stay_within_the_deadline(harness: FirestoreHarness) -> 
         harness.store.claim_run(a_claim())
     assert len(ends) >= 3
     assert max(ends) < 9.1
+
+
+@pytest.mark.parametrize(
+    ("call", "longest"),
+    [
+        (lambda store, claim: store.claim_run(a_claim()), 16),
+        (lambda store, claim: store.renew_run(claim), 8),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED), 18),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED, within_seconds=5), 8),
+        (lambda store, claim: store.get_run(A_RUN), 16),
+    ],
+    ids=["claim", "renewal", "finish", "hurried finish", "read"],
+)
+def test_waits_between_tries(
+    harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch, call: Callable[[FirestoreRunStore, Claim], Any], longest: int
+) -> None:
+    """Between two tries a store waits half of 0.1 s or more, then of twice as much, at most of 1 s, while its time lasts."""
+    claim = harness.claimed()
+    waited: list[float] = []
+    monkeypatch.setattr("random.uniform", lambda low, high: low if (low, high) == (0.5, 1.0) else pytest.fail("other bounds"))
+    monkeypatch.setattr(harness.store, "_monotonic", lambda: sum(waited))
+    monkeypatch.setattr(harness.store, "_sleep", waited.append)
+    for method in ("commit", "batch_get_documents"):
+        harness.spy.fail(method, google.ServiceUnavailable("injected"), times=99)
+    with pytest.raises(StoreUnavailable):
+        call(harness.store, claim)
+    assert waited == [0.05, 0.1, 0.2, 0.4, *[0.5] * longest]
+
+
+def test_effects_leave_time_for_reading(harness: FirestoreHarness) -> None:
+    """A finish with effects keeps a third of its time back, for reading what has become of its commit."""
+    claim = harness.claimed()
+    assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one, within_seconds=3)
+    begin = next(rpc for rpc in harness.spy.rpcs if rpc.method == "begin_transaction")
+    assert begin.options["timeout"] <= 2
 
 
 # The client.
@@ -234,13 +277,18 @@ def test_server_out_of_reach(monkeypatch: pytest.MonkeyPatch, silent_port: int) 
         assert "the server" in message
 
 
-def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    ("project", "where"),
+    [("somewhere", "of project somewhere: "), (None, "of the environment's project: ")],
+    ids=["named", "not"],
+)
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, project: str | None, where: str) -> None:
     """Where there are neither credentials nor an emulator, the first use says what to do; making the store does not."""
     for name in ("FIRESTORE_EMULATOR_HOST", "GOOGLE_CLOUD_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    store = FirestoreRunStore("somewhere")
-    with pytest.raises(StoreUnavailable, match="gcloud auth application-default login"):
+    store = FirestoreRunStore(project)
+    with pytest.raises(StoreUnavailable, match=f"{where}.*gcloud auth application-default login"):
         store.claim_run(a_claim())
 
 
@@ -376,10 +424,32 @@ def test_unclear_effects(harness: FirestoreHarness, unclear: Exception, arrives:
     """Effects whose commit went unacknowledged are there once if the run is recorded, and not at all if it isn't."""
     claim = harness.claimed()
     harness.spy.fail("commit", unclear, arrives=arrives)
-    recorded = harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
+    try:
+        recorded = harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
+    except StoreUnavailable:
+        recorded = False
     assert harness.counted() == recorded
     assert harness.record().status is (Status.COMPLETED if recorded else Status.IN_PROGRESS)
     assert recorded or not arrives
+
+
+@pytest.mark.parametrize(
+    ("write", "refusal"),
+    [
+        (lambda transaction, document: transaction.create(document, {}), google.AlreadyExists),
+        (lambda transaction, document: transaction.update(document.parent.document("none"), {"n": 1}), google.NotFound),
+    ],
+    ids=["create of what exists", "update of what doesn't"],
+)
+def test_refused_effects(harness: FirestoreHarness, write: Callable[..., Any], refusal: type[Exception]) -> None:
+    """What Firestore refuses of the job's own writes is the job's fault, told by Firestore's words; nothing is written."""
+    claim = harness.claimed()
+    document = harness.client.document("effects/there")
+    document.set({})
+    with pytest.raises(EffectsRaised) as raised:
+        harness.store.finish_run(claim, Ending.COMPLETED, effects=lambda transaction: write(transaction, document))
+    assert isinstance(raised.value.raised, refusal)
+    assert harness.record().is_held_by(claim.attempt_id)
 
 
 def test_unclear_read(harness: FirestoreHarness, unclear: Exception) -> None:
@@ -404,17 +474,17 @@ def test_empty_read(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) 
 # What can't be mended by trying again.
 
 DEFINITE = {
-    google.PermissionDenied: "roles/datastore.user",
-    google.Unauthenticated: "gcloud auth application-default login",
-    google.NotFound: "create the database",
-    google.FailedPrecondition: "Native mode",
-    google.InvalidArgument: "injected",
+    google.PermissionDenied: "its service account needs roles/datastore.user on this database",
+    google.Unauthenticated: "its credentials are refused: gcloud auth application-default login",
+    google.NotFound: "create the database, or set DEDUP_STORE=firestore://PROJECT/DATABASE",
+    google.FailedPrecondition: "the database must be in Native mode",
+    google.InvalidArgument: "see the Firestore status page",
 }
 
 
 @pytest.mark.parametrize("kind", DEFINITE, ids=lambda kind: kind.__name__)
 def test_definite_refusal(harness: FirestoreHarness, kind: type[Exception]) -> None:
-    """A refusal that the next try would meet too ends every method at once, with what to do about it."""
+    """A refusal that the next try would meet too ends every method at once, with where that was and what to do about it."""
     claim = harness.claimed()
     harness.spy.fail("commit", kind("injected"), times=99)
     harness.spy.fail("batch_get_documents", kind("injected"), times=99)
@@ -428,8 +498,10 @@ def test_definite_refusal(harness: FirestoreHarness, kind: type[Exception]) -> N
     ]
     for call in calls:
         before = len(harness.spy.rpcs)
-        with pytest.raises(StoreUnavailable, match=DEFINITE[kind]):
+        with pytest.raises(StoreUnavailable) as refusal:
             call()
+        assert str(refusal.value).startswith(f"Firestore, database (default) of project {harness.project}: ")
+        assert str(refusal.value).endswith(f"injected ({DEFINITE[kind]})")
         assert len([rpc for rpc in harness.spy.rpcs[before:] if rpc.method in ("commit", "batch_get_documents")]) <= 2
     assert claim.unsettled_since is None
 
@@ -514,8 +586,41 @@ def test_renewals_beside_the_finish_without_end(harness: FirestoreHarness) -> No
         for_renewals.renew_run(dataclasses.replace(claim, token=harness.record().updated_at))
     )
     assert not harness.store.finish_run(claim, Ending.COMPLETED)
+    assert harness.spy.methods.count("commit") == 1 + 1 + REFUSED_FINISHES
     assert harness.record().status is Status.IN_PROGRESS
     assert harness.record().attempt_id == claim.attempt_id
+
+
+# The transaction of a finish with effects.
+
+
+def test_effects_and_completion_share_what_was_read(harness: FirestoreHarness) -> None:
+    """The run is read in the transaction that completes it, so that nobody takes it over in between."""
+    claim = harness.claimed()
+    assert harness.store.finish_run(claim, Ending.COMPLETED, effects=lambda transaction: None)
+    read, commit = harness.spy.rpcs[-2:]
+    assert (read.method, commit.method) == ("batch_get_documents", "commit")
+    assert read.request["transaction"] == commit.request["transaction"] != b""
+
+
+def test_aborted_effects_begin_again_as_a_retry(harness: FirestoreHarness) -> None:
+    """A transaction that begins after an aborted one names it, and the server lets it go before younger ones."""
+    claim = harness.claimed()
+    harness.spy.fail("commit", google.Aborted("injected"))
+    assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
+    _, second = [rpc for rpc in harness.spy.rpcs if rpc.method == "begin_transaction"]
+    aborted = next(rpc for rpc in harness.spy.rpcs if rpc.method == "commit" and rpc.request.get("transaction"))
+    assert second.request["options"].read_write.retry_transaction == aborted.request["transaction"]
+
+
+def test_transaction_tells_of_its_commit(harness: FirestoreHarness) -> None:
+    """As with the client's own, the job can read off its transaction when it was committed, and what came of each write."""
+    transactions: list[firestore.Transaction] = []
+    assert harness.store.finish_run(harness.claimed(), Ending.COMPLETED, effects=transactions.append)
+    [transaction] = transactions
+    assert transaction.commit_time == harness.record().updated_at
+    assert len(transaction.write_results) == 1
+    assert not transaction.in_progress
 
 
 # Threads.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from functions_framework.exceptions import RequestTimeoutException
 
 from dedup.record import Decision, Ending, Status
 from dedup.stores import StoreUnavailable
@@ -248,6 +250,31 @@ def test_hurried_finish_of_a_locked_file(harness: SQLiteHarness) -> None:
     with pytest.raises(StoreUnavailable):
         harness.store.finish_run(claim, Ending.RELEASED, within_seconds=0.5)
     assert 0.4 < time.monotonic() - began < 2
+
+
+def test_time_out_while_waiting_for_the_lock(harness: SQLiteHarness) -> None:
+    """A framework's time-out, raised into a thread that waits for the file, doesn't leave the file locked for everybody."""
+    waits, struck, free_again = threading.Event(), threading.Event(), threading.Event()
+
+    def wait_for_the_file() -> None:
+        waits.set()
+        try:
+            harness.store.get_run(A_RUN)
+        except RequestTimeoutException:
+            struck.set()
+        free_again.wait(10)  # the thread lives on, and its connection with it, as a server's do
+
+    harness.db.execute("BEGIN IMMEDIATE")
+    waiting = threading.Thread(target=wait_for_the_file)
+    waiting.start()
+    assert waits.wait(5)
+    time.sleep(0.2)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_long(waiting.ident or 0), ctypes.py_object(RequestTimeoutException))
+    harness.db.execute("ROLLBACK")
+    assert struck.wait(5)
+    assert harness.store.claim_run(a_claim()) is Decision.CLAIM
+    free_again.set()
+    waiting.join()
 
 
 # Records.

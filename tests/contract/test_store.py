@@ -420,6 +420,24 @@ def test_finish_after_lease(harness: Harness, ending: Ending) -> None:
     assert harness.store.claim_run(a_claim()) is next_one
 
 
+@pytest.mark.parametrize("ending", Ending)
+def test_finish_after_expiry_by_hand(harness: Harness, ending: Ending) -> None:
+    """A lease that somebody has set to nothing is still its attempt's, which ends its run as ever; released, it has no record."""
+    claim = harness.claimed()
+    harness.expire_lease(A_RUN)
+    assert harness.store.finish_run(claim, ending)
+    left = harness.store.get_run(A_RUN)
+    assert (left.status.value if left is not None and left.status is not None else "released") == ending.value
+
+
+@pytest.mark.parametrize("ending", [Ending.RELEASED, Ending.FAILED])
+def test_effects_come_with_completion_only(harness: Harness, ending: Ending) -> None:
+    """A run that isn't completed has no effects."""
+    claim = harness.claimed()
+    assert harness.store.finish_run(claim, ending, effects=harness.count_one)
+    assert harness.counted() == 0
+
+
 def test_finish_after_renewal(harness: Harness) -> None:
     """An attempt ends its run with what it knows after a renewal."""
     claim = harness.claimed()
@@ -532,6 +550,7 @@ def test_effects_that_raise(harness: Harness) -> None:
     with pytest.raises(EffectsRaised) as caught:
         harness.store.finish_run(claim, Ending.COMPLETED, effects=effects)
     assert caught.value.raised is raised
+    assert str(caught.value) == repr(raised)
     assert harness.raw(A_RUN) == before
     assert harness.counted() == 0
     assert harness.store.finish_run(claim, Ending.RELEASED)

@@ -73,9 +73,9 @@ MUTANTS = [
         "delete on finish failure",
         _one(
             HANDLER,
-            "        outcome, fault = DONE_NOT_RECORDED, unavailable\n",
-            "        outcome, fault = DONE_NOT_RECORDED, unavailable\n"
-            "        _finish_run_if_possible(store, claim, Ending.RELEASED, within_seconds)\n",
+            "            outcome, fault = DONE_NOT_RECORDED, unavailable\n",
+            "            outcome, fault = DONE_NOT_RECORDED, unavailable\n"
+            "            self._finish_run_if_possible(Ending.RELEASED)\n",
         ),
         ONE_FAULT,
     ),
@@ -156,7 +156,7 @@ MUTANTS = [
     ),
     Mutant(
         "release on lost lease",
-        _one(HANDLER, "    if not lease.lost:", "    if True:"),
+        _one(HANDLER, "        if not self.lease.lost:", "        if True:"),
         SLOW,
     ),
     Mutant(
@@ -252,15 +252,17 @@ MUTANTS = [
         "release a run that failed for good",
         _one(
             HANDLER,
-            "_finish_run_if_possible(store, claim, Ending.FAILED,",
-            "_finish_run_if_possible(store, claim, Ending.RELEASED,",
+            "_finish_run_if_possible(Ending.FAILED,",
+            "_finish_run_if_possible(Ending.RELEASED,",
         ),
         CALM,
     ),
     Mutant(
         "answer 200 though the effects were not committed",
         _one(
-            HANDLER, "    if run.effects is None:\n        return outcome, fault", "    if True:\n        return outcome, fault"
+            HANDLER,
+            "        if effects is None:\n            return outcome, fault",
+            "        if True:\n            return outcome, fault",
         ),
         WITH_EFFECTS,
     ),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.simulation.code import load
 from tests.simulation.explore import explore, explore_all, replay, told
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.world import simulated
+from tests.size import WHOLE
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
@@ -25,7 +24,7 @@ def test_seeded_fault_is_found(mutant: Mutant) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(os.environ.get("WHOLE", "1") == "0", reason="the whole exploration only")
+@pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")
 def test_real_code_is_found_guilty_of_nothing() -> None:
     """Where the faults are looked for, the real code breaks no rule: it is they that were found."""
     worlds = list(dict.fromkeys(mutant.rules for mutant in MUTANTS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import uuid
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from tests.contract.harness import FirestoreHarness, Harness, Ticker
 from tests.contract.spy import Spy
 from tests.emulator import Emulator
 from tests.simulation.service import Service
+from tests.size import WHOLE
 
 # The suite that every store passes, and what is asked of Firestore beside it.
 
@@ -30,7 +30,7 @@ from tests.simulation.service import Service
 class SimulatedHarness(FirestoreHarness):
     """The Firestore store on the stand-in."""
 
-    examples = 20
+    examples = 20 if WHOLE else 4
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monotonic = Ticker()
@@ -226,7 +226,7 @@ def _operation(seed: int) -> Callable[[Side], Any]:
     return transact if seed % 4 == 0 else write
 
 
-@pytest.mark.parametrize("seed", range(4) if os.environ.get("WHOLE", "1") != "0" else range(1))
+@pytest.mark.parametrize("seed", range(4 if WHOLE else 1))
 def test_stand_in_answers_as_the_emulator(emulator: Emulator, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The same random operations have the same outcome on both, and leave the same fields with the same writes counted."""
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", emulator.host)

@@ -9,7 +9,6 @@ Whole, this takes minutes; `make test` sets WHOLE=0 and runs a smaller part. A v
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 import time
 
@@ -18,8 +17,8 @@ import pytest
 from tests.simulation.code import load
 from tests.simulation.explore import Result, explore, explore_all, replay, sample_all, told
 from tests.simulation.world import CODES, COUNTER, MERGED, Rules, World, simulated
+from tests.size import WHOLE
 
-WHOLE = os.environ.get("WHOLE", "1") != "0"
 OTHERS = tuple(code for code in CODES if code not in MERGED)
 DONE = ("returns", "raises")
 LOOKED = ("returns", "raises", "looks")
