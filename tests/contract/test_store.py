@@ -422,7 +422,7 @@ def test_finish_after_lease(harness: Harness, ending: Ending) -> None:
 
 @pytest.mark.parametrize("ending", Ending)
 def test_finish_after_expiry_by_hand(harness: Harness, ending: Ending) -> None:
-    """A lease that somebody has set to nothing is still its attempt's, which ends its run as ever; released, it has no record."""
+    """A lease that somebody has set to nothing is still its attempt's, which ends its run as ever; a release leaves none."""
     claim = harness.claimed()
     harness.expire_lease(A_RUN)
     assert harness.store.finish_run(claim, ending)
