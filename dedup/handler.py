@@ -171,14 +171,16 @@ def _run_job(job: Job, run: Run, lease: Lease) -> tuple[list[Any], BaseException
     is done then, and its run must not be released.
     """
     returned: list[Any] = []
+    raised: BaseException | None = None
     try:
         with lease:
             returned.append(job(run))
-    except BaseException as raised:
-        return returned, raised
-    if inspect.isawaitable(returned[0]) or inspect.isgenerator(returned[0]) or inspect.isasyncgen(returned[0]):
-        return [], TypeError("the job has not run: it is a coroutine or a generator, and must be a plain function")
-    return returned, None
+    except BaseException as struck:
+        raised = struck
+    if any(inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value) for value in returned):
+        not_run = TypeError("the job has not run: it is a coroutine or a generator, and must be a plain function")
+        return [], raised if raised is not None else not_run
+    return returned, raised
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,8 +233,8 @@ MUTANTS = [
         "let SystemExit pass without a release",
         _one(
             HANDLER,
-            "    except BaseException as raised:\n        return returned, raised",
-            "    except Exception as raised:\n        return returned, raised",
+            "    except BaseException as struck:",
+            "    except Exception as struck:",
         ),
         CALM,
     ),
