@@ -83,7 +83,7 @@ def test_a_time_is_normalised_to_utc(time: str, key_time: str) -> None:
     delivery = read("JOB", time)
     assert delivery.key == f"JOB/{key_time}"
     assert delivery.run_id == sha256(f"JOB/{key_time}")
-    assert delivery.schedule_time.utcoffset() == timedelta(0)
+    assert delivery.schedule_time.tzinfo is UTC
 
 
 def test_schedule_time_is_cut_to_microseconds_while_the_key_is_not() -> None:
@@ -91,6 +91,7 @@ def test_schedule_time_is_cut_to_microseconds_while_the_key_is_not() -> None:
     one, other = read(time="2026-10-16T12:00:00.123456789Z"), read(time="2026-10-16T12:00:00.123456788Z")
     assert one.schedule_time == other.schedule_time == datetime(2026, 10, 16, 12, 0, 0, 123456, tzinfo=UTC)
     assert one.run_id != other.run_id
+    assert read(time="2026-10-16T12:00:00.5Z").schedule_time == datetime(2026, 10, 16, 12, 0, 0, 500000, tzinfo=UTC)
 
 
 def test_an_hour_that_the_clocks_repeat_is_two_runs() -> None:
@@ -305,6 +306,7 @@ def test_jobs_of_one_id_in_two_regions_are_two() -> None:
     ("scope", "how", "named"),
     [
         ("header:X-Job-Project", {"headers": [("X-Job-Project", "p"), ("X-Job-Project", "p")]}, "header X-Job-Project"),
+        ("header:X-Job-Project", {"headers": [("X-Job-Project", "p,p")]}, "header X-Job-Project"),
         ("query:region", {"path": "/?region=eu&region=eu"}, "query parameter region"),
     ],
 )

@@ -528,6 +528,7 @@ def interrupt(house: House, interruption: type[BaseException], job: Callable[[Ru
     with pytest.raises(interruption):
         house.deliver(job)
     assert (house.line["outcome"], house.line["severity"], house.line["status"]) == ("interrupted", "ERROR", 500)
+    assert interruption.__name__ in house.line["stack_trace"]
 
 
 @INTERRUPTIONS
@@ -550,6 +551,7 @@ def test_an_interrupted_claim_is_released(house: House, interruption: type[BaseE
     interrupt(house, interruption)
     assert (house.ran, house.record) == (0, None)
     assert house.store.calls == ["claim_run", "finish_run released"]
+    assert house.store.seconds == [dedup.handler.INTERRUPTED_SECONDS]
 
 
 def test_an_interrupted_claim_that_can_not_be_released(house: House) -> None:
@@ -698,7 +700,7 @@ def test_a_result_that_is_no_text_and_no_json(house: House, make: Callable[[], A
 
 def test_one_line_a_delivery(house: House) -> None:
     """A delivery is one line that says which run it was, which attempt, how it ended, and how long that took."""
-    house.deliver(lambda run: house.clock.pause(1.5))
+    house.deliver(lambda run: house.clock.pause(1.50026))
     assert house.record is not None
     assert house.lines == [
         {
@@ -711,7 +713,7 @@ def test_one_line_a_delivery(house: House) -> None:
             "attempt": 1,
             "outcome": "processed",
             "status": 200,
-            "milliseconds": 1500.0,
+            "milliseconds": 1500.3,
         }
     ]
 
@@ -829,6 +831,7 @@ def test_an_attempt_that_is_paused_again_and_again_gives_up(house: House) -> Non
     assert seen(house.deliver()) == (409, "Run in progress", RUN_ID, None)
     assert (house.ran, house.store.calls.count("claim_run")) == (0, dedup.handler.STALE_CLAIMS)
     assert house.record is None  # nobody is at work on it
+    assert house.store.seconds == [dedup.handler.INTERRUPTED_SECONDS]
 
 
 async def a_coroutine(run: Run) -> str:
@@ -852,7 +855,15 @@ def test_a_job_that_only_promises_to_run_has_failed(house: House, job: Callable[
     """A coroutine or a generator has not run by being called: its run is not recorded as done, and the log says why."""
     assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
     assert house.record is None
-    assert "must be a plain function" in house.line["stack_trace"]
+    assert "TypeError: the job has not run: " in house.line["stack_trace"]
+    assert house.line["stack_trace"].endswith(", and must be a plain function\n")
+
+
+def test_an_interruption_of_a_job_that_only_promises_to_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption that strikes there goes on up, and the run is released: its job has not run."""
+    monkeypatch.setattr(dedup.handler, "Lease", struck_lease(Abort))
+    interrupt(house, Abort, a_generator)
+    assert house.record is None
 
 
 def test_a_forced_run_is_judged_by_this_instances_clock(house: House) -> None:

@@ -189,6 +189,13 @@ def test_trust_ends_before_the_lease(clock: ManualClock, store: Store, lease_sec
         lease.ensure_held()
 
 
+def test_trust_ends_at_its_end(clock: ManualClock) -> None:
+    """At the very moment when its trust is over, a claim isn't trusted any more."""
+    claim = claimed(clock)
+    assert claim.is_trusted(claim.trusted_until - 0.001)
+    assert not claim.is_trusted(claim.trusted_until)
+
+
 def test_what_was_lost_stays_lost(clock: ManualClock, store: Store) -> None:
     """Once a job was told that its lease is lost, a renewal that arrives late takes nothing back."""
     claim = claimed(clock)

@@ -125,6 +125,7 @@ NOT_SECONDS = ["0", "-1", "+5", "5s", "300.5", "1e3", "1_000", "five", "\u0663\u
                 "sqlite:///",
                 "sqlite:///folder/",
                 "sqlite:///runs.db?mode=ro",
+                "sqlite:///runs%00.db",
             )
         ),
     ],

@@ -143,7 +143,7 @@ class SQLiteRunStore:
             db.execute("BEGIN IMMEDIATE")
             yield db, datetime.fromtimestamp(self._clock(), UTC)
             db.commit()
-        except (sqlite3.Error, OSError) as fault:
+        except sqlite3.Error as fault:
             raise self._unavailable(fault) from fault
         finally:
             if db is not None and db.in_transaction:
@@ -152,7 +152,10 @@ class SQLiteRunStore:
     def _connection(self) -> sqlite3.Connection:
         db: sqlite3.Connection | None = getattr(self._of_this_thread, "db", None)
         if db is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as fault:
+                raise self._unavailable(fault) from fault
             db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
             db.row_factory = sqlite3.Row
             self._prepare(db)

@@ -376,6 +376,29 @@ def test_unclear_renewal_is_trusted_from_before_its_first_try(harness: Firestore
     assert (claim.token, claim.unsettled_since) == (harness.record().updated_at, None)
 
 
+def test_refusal_settles_nothing_that_was_unclear(harness: FirestoreHarness) -> None:
+    """A renewal that is refused for good after an unclear try leaves that try unsettled: it may still arrive."""
+    claim = harness.claimed()
+    began = harness.monotonic()
+    harness.write_seconds = 1.0
+    harness.spy.fail("commit", google.DeadlineExceeded("injected"))
+    harness.spy.fail("commit", google.PermissionDenied("injected"))
+    with pytest.raises(StoreUnavailable):
+        harness.store.renew_run(claim)
+    assert claim.unsettled_since is not None
+    assert began <= claim.unsettled_since < began + harness.write_seconds
+
+
+def test_write_that_changed_nothing_is_unclear(harness: FirestoreHarness) -> None:
+    """A write that leaves the time of the last one as it was has renewed nothing, and settles nothing."""
+    claim = harness.claimed()
+    token = claim.token
+    assert token is not None
+    claim.unsettled_since = 5.0
+    fate = harness.store._write(claim, harness.store._tries(1), lambda run, **rpc: token)
+    assert (fate.name, claim.unsettled_since) == ("UNCLEAR", 5.0)
+
+
 def test_unclear_renewal_of_a_lost_run(harness: FirestoreHarness, unclear: Exception) -> None:
     """A renewal that went unacknowledged, of a run that has been taken over, is none."""
     claim = harness.claimed()
@@ -469,6 +492,14 @@ def test_empty_read(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) 
     assert harness.store.get_run(A_RUN) == harness.record()
     assert answers == []
     assert harness.record().attempt_id == claim.attempt_id
+
+
+def test_nothing_but_empty_reads(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every answer is empty, the run is unknown, and the error says why."""
+    api = harness.store._client()._firestore_api
+    monkeypatch.setattr(api, "batch_get_documents", lambda **rpc: iter(()), raising=False)
+    with pytest.raises(StoreUnavailable, match=": the answer was empty "):
+        harness.store.get_run(A_RUN)
 
 
 # What can't be mended by trying again.

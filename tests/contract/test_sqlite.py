@@ -19,10 +19,11 @@ import pytest
 from functions_framework.exceptions import RequestTimeoutException
 
 from dedup.record import Decision, Ending, Status
-from dedup.stores import StoreUnavailable
+from dedup.stores import StoreUnavailable, sqlite
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.contract.harness import A_RUN, LEASE, RETENTION, SQLiteHarness, a_claim
 from tests.contract.threads import at_once
+from tests.size import WHOLE
 
 pytestmark = pytest.mark.store("sqlite")
 
@@ -128,6 +129,54 @@ def test_first_use_by_many_threads(tmp_path: Path) -> None:
         assert Counter(decisions) == {Decision.CLAIM: 1, Decision.IN_PROGRESS: 29}
 
 
+class Locked(sqlite3.Connection):
+    """A connection whose next statements are refused."""
+
+    faults: list[str]
+
+    def execute(self, *statement: Any) -> sqlite3.Cursor:
+        """Refuses, or executes."""
+        if self.faults:
+            raise sqlite3.OperationalError(self.faults.pop(0))
+        return super().execute(*statement)
+
+
+@pytest.mark.parametrize(
+    ("faults", "waits", "refused"),
+    [
+        ([], 0, None),
+        (["database is locked"] * 3, 3, None),
+        (["database is locked"] * 9999, 500, "database is locked"),
+        (["database is locked", "disk I/O error"], 1, "disk I/O error"),
+    ],
+    ids=["free", "locked for a while", "locked for long", "broken"],
+)
+def test_first_use_of_a_locked_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str], waits: int, refused: str | None
+) -> None:
+    """While others turn WAL on, a first use tries again every 10 ms for 5 s; any other fault ends it at once."""
+    db = sqlite3.connect(tmp_path / "runs.db", factory=Locked)
+    db.faults = faults
+    hundredths: list[float] = []
+    monkeypatch.setattr("dedup.stores.sqlite.time.sleep", hundredths.append)
+    monkeypatch.setattr("dedup.stores.sqlite.time.monotonic", lambda: len(hundredths) / 100)
+    if refused is None:
+        SQLiteRunStore(tmp_path / "runs.db")._prepare(db)
+    else:
+        with pytest.raises(sqlite3.OperationalError, match=refused):
+            SQLiteRunStore(tmp_path / "runs.db")._prepare(db)
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            db.commit()
+    assert hundredths == [0.01] * waits
+    db.close()
+
+
+def test_thread_keeps_its_connection(harness: SQLiteHarness) -> None:
+    """A thread opens the file once."""
+    assert isinstance(harness.store, SQLiteRunStore)
+    assert harness.store._connection() is harness.store._connection()
+
+
 def test_first_use_beside_a_reader(tmp_path: Path) -> None:
     """A first use waits for another's read of the same file to end."""
     reader = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
@@ -211,8 +260,12 @@ def test_refused_first_use_can_be_mended(tmp_path: Path) -> None:
     assert store.claim_run(a_claim()) is Decision.CLAIM
 
 
-def test_file_locked_by_another_process(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_file_locked_by_another_process(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While another process keeps the file locked, each method says so within 10 s; afterwards it works."""
+    if not WHOLE:
+        monkeypatch.setattr(sqlite, "BUSY_SECONDS", 1.0)
     used, unused = (SQLiteRunStore(tmp_path / name) for name in ("used.db", "unused.db"))
     held = a_claim("b" * 64)
     assert used.claim_run(held) is Decision.CLAIM
@@ -341,6 +394,18 @@ def test_broken_times_are_passed_over(harness: SQLiteHarness) -> None:
     harness.db.execute("UPDATE scheduler_runs SET claimed_at = 'noon', schedule_time = '2026-10-16', finished_at = x'00'")
     harness.ahead += LEASE + timedelta(seconds=1).total_seconds()
     assert harness.store.claim_run(a_claim()) is Decision.CLAIM
+
+
+def test_times_are_stored_in_utc(harness: SQLiteHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the machine's zone is another, times are stored in UTC all the same, and so sort."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        harness.claimed()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert harness.db.execute("SELECT lease_expires FROM scheduler_runs").fetchone()[0].endswith("+00:00")
 
 
 def test_effects_share_the_transaction(harness: SQLiteHarness) -> None:

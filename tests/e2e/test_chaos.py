@@ -51,7 +51,7 @@ class Size:
 
 
 LARGE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=140)
-SMALL = Size(runs=40, kills=6, lost=6, at_once=16, lease_seconds=1, counted=0, seconds=30)
+SMALL = Size(runs=20, kills=3, lost=3, at_once=16, lease_seconds=1, counted=0, seconds=30)
 SMALL_SQLITE = replace(SMALL, counted=1000)
 
 

@@ -99,7 +99,10 @@ def _copy(test: Any) -> Any:
     return copy
 
 
-globals().update(_of(test_store) | _of(test_model) | _of(test_firestore, but=("test_effects_in_many_threads",)))  # it queries
+if WHOLE:
+    globals().update(
+        _of(test_store) | _of(test_model) | _of(test_firestore, but=("test_effects_in_many_threads",))
+    )  # it queries
 
 # What a client sees, here and there.
 
