@@ -11,7 +11,7 @@ from tests.simulation.world import simulated
 from tests.size import WHOLE
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault)
+@pytest.mark.parametrize("mutant", MUTANTS if WHOLE else MUTANTS[::3], ids=lambda mutant: mutant.fault)
 def test_seeded_fault_is_found(mutant: Mutant) -> None:
     """Where the code has this fault, some schedule breaks a rule, and does so again when it is replayed."""
     code = load(mutant.changes)
