@@ -1,0 +1,112 @@
+# The function. Nobody but the Scheduler's account may call it (iam.tf).
+
+locals {
+  # What variables of this module decide; environment can't.
+  environment_names = [
+    "DEDUP_STORE", "DEDUP_LEASE_SECONDS", "DEDUP_RENEW", "DEDUP_TIMEOUT_SECONDS", "DEDUP_RETENTION_SECONDS", "DEDUP_SCOPE",
+    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "GOOGLE_CLOUD_PROJECT", "THREADS",
+  ]
+}
+
+resource "google_artifact_registry_repository" "images" {
+  project       = var.project_id
+  location      = var.region
+  repository_id = "${var.name}-images"
+  description   = "Images of the function ${var.name}, made by Cloud Build."
+  format        = "DOCKER"
+  labels        = var.labels
+
+  cleanup_policies {
+    id     = "keep-the-last-five"
+    action = "KEEP"
+    most_recent_versions {
+      keep_count = 5
+    }
+  }
+  cleanup_policies {
+    id     = "delete-after-thirty-days"
+    action = "DELETE"
+    condition {
+      tag_state  = "ANY"
+      older_than = "2592000s"
+    }
+  }
+
+  depends_on = [google_project_service.api]
+}
+
+# A role that was just given takes up to a minute to be seen by Cloud Build: https://docs.cloud.google.com/iam/docs/access-change-propagation
+resource "time_sleep" "build_roles" {
+  create_duration = "60s"
+  triggers        = { account = google_service_account.build.email }
+
+  depends_on = [
+    google_project_iam_member.build_log_writer,
+    google_project_iam_member.build_source_viewer,
+    google_artifact_registry_repository_iam_member.build_writer,
+  ]
+}
+
+resource "google_cloudfunctions2_function" "job" {
+  project     = var.project_id
+  location    = var.region
+  name        = var.name
+  description = "A scheduled job that runs once, whatever is delivered twice."
+  labels      = var.labels
+
+  build_config {
+    runtime           = var.runtime
+    entry_point       = "handle_scheduled_job"
+    service_account   = google_service_account.build.id
+    docker_repository = google_artifact_registry_repository.images.id
+
+    source {
+      storage_source {
+        bucket = google_storage_bucket.source.name
+        object = google_storage_bucket_object.source.name
+      }
+    }
+  }
+
+  service_config {
+    service_account_email            = google_service_account.runtime.email
+    timeout_seconds                  = var.timeout_seconds
+    available_cpu                    = tostring(var.cpu)
+    available_memory                 = var.memory
+    max_instance_request_concurrency = var.concurrency
+    min_instance_count               = var.min_instances
+    max_instance_count               = var.max_instances
+    ingress_settings                 = var.ingress
+    all_traffic_on_latest_revision   = true
+
+    environment_variables = merge(var.environment, { for name, value in {
+      DEDUP_STORE             = "firestore://${var.project_id}/${local.database_id}?collection=${local.collection}"
+      DEDUP_LEASE_SECONDS     = tostring(local.lease)
+      DEDUP_RENEW             = tostring(var.renew_lease)
+      DEDUP_TIMEOUT_SECONDS   = tostring(var.timeout_seconds)
+      DEDUP_RETENTION_SECONDS = tostring(local.retention)
+      DEDUP_SCOPE             = var.scope
+      DEDUP_MANUAL_RUNS       = var.manual_runs
+      DEDUP_LOG_LEVEL         = var.log_level
+      GOOGLE_CLOUD_PROJECT    = var.project_id            # by which log lines find their trace
+      THREADS                 = tostring(var.concurrency) # functions-framework takes four a core otherwise
+    } : name => value if value != "" })
+
+    dynamic "secret_environment_variables" {
+      for_each = var.secret_environment_variables
+      content {
+        key        = secret_environment_variables.key
+        secret     = secret_environment_variables.value.secret
+        version    = secret_environment_variables.value.version
+        project_id = coalesce(secret_environment_variables.value.project_id, var.project_id)
+      }
+    }
+  }
+
+  depends_on = [
+    time_sleep.build_roles,
+    google_firestore_field.expire_at,
+    google_project_iam_member.runtime_datastore_user,
+    google_secret_manager_secret_iam_member.runtime_accessor,
+  ]
+}
