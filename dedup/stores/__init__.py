@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import ModuleType
 from typing import Any, Protocol
 
-from dedup.record import Decision, Ending, RunRecord
+from dedup.record import Decision, Ending, RunRecord, Status
 
 NEVER = float("-inf")
 
@@ -183,6 +184,53 @@ class RunStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run as it stood when it was read.
+
+    Args:
+        run_id: 64 hex digits, or whatever somebody else has named a record.
+        record: what the store held.
+        seen_at: the store's clock at that moment, aware.
+    """
+
+    run_id: str
+    record: RunRecord
+    seen_at: datetime
+
+
+class Inspectable(RunStore, Protocol):
+    """What `python -m dedup` asks of a store besides. Each method raises StoreUnavailable, as those of RunStore do."""
+
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, the newest `schedule_time` first, as they are read; those without one are left out.
+
+        Args:
+            job_name: only runs of this job.
+            status: only runs of this status.
+            since: only runs scheduled then or later; aware.
+            until: only runs scheduled before that; aware.
+            limit: how many at most. No more are read.
+        """
+        ...
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, None if there is no record, and the store's clock."""
+        ...
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record, if nobody has written it since `updated_at`. False: somebody has, and it is as it was."""
+        ...
+
+
 _STORES = {
     "firestore": "dedup.stores.firestore",
     "sqlite": "dedup.stores.sqlite",
@@ -198,10 +246,28 @@ def open_store(url: str) -> RunStore:
     Raises:
         ValueError: the URL names no store, or says something that the store doesn't know.
     """
+    store: RunStore = _module(url).from_url(url)
+    return store
+
+
+def create_schema(url: str) -> str:
+    """Makes what a store needs before its first run, where it isn't there yet. Says what was made, or what is left to do.
+
+    Args:
+        url: as `open_store` takes it.
+
+    Raises:
+        ValueError: as in `open_store`.
+        StoreUnavailable: the store can't be asked.
+    """
+    create: Callable[[str], str] | None = getattr(_module(url), "create_schema", None)
+    return create(url) if create is not None else "this store needs nothing made before its first run"
+
+
+def _module(url: str) -> ModuleType:
     name = url.partition(":")[0]
     if name not in _STORES:  # only the name is shown: the rest may hold a password
         raise ValueError(
             f"there is no store {name!r}: a store's URL begins with {' or '.join(f'{known}:' for known in _STORES)}"
         )
-    store: RunStore = importlib.import_module(_STORES[name]).from_url(url)
-    return store
+    return importlib.import_module(_STORES[name])

@@ -1,0 +1,186 @@
+"""Behaves as Cloud Scheduler does, towards any URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
+
+import click
+
+from dedup.cli.output import NO, Duration, printable, rfc3339, seconds_text, write_json
+from dedup.cli.scheduler import Attempt, Clock, Heard, RetryPolicy, attempts, headers_of, send, unsigned_token
+from dedup.delivery import BadDelivery, parse_schedule_time
+
+DEFAULTS = RetryPolicy()
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A run that is due.
+
+    Args:
+        time: its scheduled time.
+        forced: by hand, ahead of that time.
+    """
+
+    time: datetime
+    forced: bool = False
+
+
+@click.command()
+@click.argument("url", default="http://127.0.0.1:8080")
+@click.option("--job", default="nightly", show_default=True, metavar="NAME", help="The job's id.")
+@click.option("--time", "first", metavar="TIME", help="The first run's scheduled time.  [default: this minute]")
+@click.option("--ticks", type=click.IntRange(min=1), default=1, show_default=True, help="How many runs.")
+@click.option("--interval", type=Duration(), help="From one tick to the next.  [default: none, or 60s for several ticks]")
+@click.option("--retry-count", type=click.IntRange(0, 5), default=DEFAULTS.retry_count, show_default=True)
+@click.option("--max-retry-duration", type=Duration(), default=DEFAULTS.max_retry_duration, show_default="0: by the count")
+@click.option("--min-backoff", type=Duration(), default=DEFAULTS.min_backoff, show_default="5s")
+@click.option("--max-backoff", type=Duration(), default=DEFAULTS.max_backoff, show_default="1h")
+@click.option("--max-doublings", type=click.IntRange(min=0), default=DEFAULTS.max_doublings, show_default=True)
+@click.option("--attempt-deadline", type=Duration(), default=DEFAULTS.attempt_deadline, show_default="3m")
+@click.option(
+    "--next-tick",
+    type=click.Choice(["end", "skip"]),
+    default="end",
+    show_default=True,
+    help="What a tick does that comes while a run is being retried: Google documents both, that it ends the retries, and that it is "
+    "skipped.",
+)
+@click.option("--duplicate", "duplicated", type=int, multiple=True, metavar="N", help="Attempt N arrives twice at once.")
+@click.option("--lose-reply", "unheard", type=int, multiple=True, metavar="N", help="The answer to attempt N gets lost.")
+@click.option("--manual", is_flag=True, help="Force the first run by hand before its tick comes, as `gcloud scheduler jobs run` does.")
+@click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Another header.")
+@click.option("--message-body", default="", metavar="TEXT", help="What is sent.")
+@click.option(
+    "--oidc-service-account-email", "email", metavar="EMAIL", help="Send a token in Google's shape in its name; it isn't signed."
+)
+@click.option("--fast", type=click.FloatRange(min=0, min_open=True), default=1, show_default=True, help="Run the clock N times as fast.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    url: str,
+    job: str,
+    first: str | None,
+    ticks: int,
+    interval: float | None,
+    retry_count: int,
+    max_retry_duration: float,
+    min_backoff: float,
+    max_backoff: float,
+    max_doublings: int,
+    attempt_deadline: float,
+    next_tick: str,
+    duplicated: tuple[int, ...],
+    unheard: tuple[int, ...],
+    manual: bool,
+    headers: tuple[str, ...],
+    message_body: str,
+    email: str | None,
+    fast: float,
+    as_json: bool,
+) -> None:
+    """Delivers runs to URL as Cloud Scheduler does, and prints each attempt. Exit code 0: all were done.
+
+    The options have Cloud Scheduler's own names and defaults. With --fast, all of its times are shorter, the attempt deadline too.
+    """
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise click.BadParameter(f"{url!r} is not an http or https URL", param_hint="URL")
+    if max_backoff < min_backoff:
+        raise click.UsageError(f"--max-backoff ({max_backoff:g} s) is below --min-backoff ({min_backoff:g} s)")
+    policy = RetryPolicy(attempt_deadline, retry_count, max_retry_duration, min_backoff, max_backoff, max_doublings)
+    begins_at = _first_time(first, manual=manual)
+    gap = interval if interval is not None else 60.0 if ticks > 1 else None
+    clock = Clock(fast)
+    token = unsigned_token(email, url, datetime.now(UTC)) if email is not None else None
+    extra = dict(_read_header(text) for text in headers)
+    due = [Tick(begins_at + timedelta(seconds=(gap or 0) * number)) for number in range(ticks)]
+    if manual:
+        due.insert(0, Tick(begins_at, forced=True))
+
+    # A run that is forced by hand comes now, and its tick at its own time, by which DEDUP_MANUAL_RUNS tells them apart.
+    ahead = max(0.0, (begins_at - datetime.now(UTC)).total_seconds()) if manual else 0.0
+    all_done = True
+    busy_until = 0.0
+    for tick in due:
+        due_at = 0.0 if tick.forced else ahead + (tick.time - begins_at).total_seconds()
+        if busy_until > due_at and not tick.forced and gap is not None:
+            _print_skipped(tick, job, as_json=as_json)
+            all_done = False
+            continue
+        clock.wait(due_at - clock.now())
+        time = rfc3339(tick.time)
+        if not as_json:
+            click.echo(f"{job} of {time}{', forced by hand' if tick.forced else ''}, to {url}")
+        deliver = _deliverer(url, {**headers_of(job, time, token=token), **extra}, message_body.encode(), attempt_deadline / fast)
+        ends_at = gap if next_tick == "end" else None
+        last = None
+        for last in attempts(
+            deliver, policy, clock, next_tick=ends_at, duplicated=frozenset(duplicated), unheard=frozenset(unheard)
+        ):
+            _print_attempt(last, tick, job, as_json=as_json)
+        all_done = all_done and last is not None and last.done
+        if next_tick == "skip" and not tick.forced:
+            busy_until = clock.now()
+    if not all_done:
+        ctx.exit(NO)
+
+
+def _deliverer(url: str, headers: dict[str, str], body: bytes, deadline: float) -> Callable[[], Heard]:
+    return lambda: send(url, headers, body, deadline)
+
+
+def _first_time(text: str | None, *, manual: bool) -> datetime:
+    """The first tick's time. A run that is forced by hand carries the time of the tick that comes next."""
+    if text is None:
+        this_minute = datetime.now(UTC).replace(second=0, microsecond=0)
+        return this_minute + timedelta(minutes=2) if manual else this_minute
+    try:
+        return parse_schedule_time(text)[0]
+    except BadDelivery as refusal:
+        raise click.BadParameter(str(refusal).removeprefix("X-CloudScheduler-ScheduleTime "), param_hint="--time") from None
+
+
+def _read_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or "\n" in text or "\r" in text:
+        raise click.BadParameter(f"{text!r} is not a header, such as 'X-Job-Project: prod'", param_hint="--header")
+    return name.strip(), value.strip()
+
+
+def _print_attempt(attempt: Attempt, tick: Tick, job: str, *, as_json: bool) -> None:
+    if as_json:
+        for answer in attempt.answers:
+            write_json(
+                {
+                    "job_name": job,
+                    "schedule_time": tick.time,
+                    "forced": tick.forced,
+                    "attempt": attempt.number,
+                    "at_seconds": round(attempt.at, 3),
+                    "status": answer.status,
+                    "body": answer.body,
+                    "lost": attempt.lost,
+                    "done": attempt.done,
+                    "wait_seconds": attempt.wait,
+                }
+            )
+        return
+    for answer in attempt.answers:
+        said = f"{answer.status} {answer.body}" if answer.status is not None else answer.body
+        lost = "  (lost on its way)" if attempt.lost else ""
+        click.echo(f"  +{attempt.at:<8.1f} attempt {attempt.number}  {printable(said.strip()[:200])}{lost}")
+    if attempt.wait is not None:
+        click.echo(f"  {'':9} retry in {seconds_text(attempt.wait)}")
+    else:
+        click.echo(f"  {'':9} {'done' if attempt.done else f'not done: {attempt.ended}'}")
+
+
+def _print_skipped(tick: Tick, job: str, *, as_json: bool) -> None:
+    if as_json:
+        write_json({"job_name": job, "schedule_time": tick.time, "skipped": True})
+    else:
+        click.echo(f"{job} of {rfc3339(tick.time)}\n  {'':9} skipped: the run before it was still being retried")
