@@ -2,8 +2,8 @@
 
 Lines are as Cloud Logging reads them, one JSON object each: https://cloud.google.com/logging/docs/structured-logging.
 
-OpenTelemetry's API is used where the process has imported it, which whoever sets up an SDK has done. Elsewhere nothing is imported
-and nothing is made: the cold start and each delivery cost what they did.
+OpenTelemetry's API is used where the process has imported it, which whoever sets up an SDK has done. Elsewhere nothing is
+imported and nothing is made: the cold start and each delivery cost what they did.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def scheduler(
         clock = MovableClock()
         store = SQLiteRunStore(Path(folder) / "runs.db", clock=clock.time, monotonic=clock.monotonic)
         with mock.patch.multiple(handler, _settings=replace(settings, scope=()), _store=store, _clock=clock):
-            app = functions_framework.create_app(target, str(source))
+            app: Flask = functions_framework.create_app(target, str(source))  # type: ignore[no-untyped-call]
             yield Scheduler(app, store, clock, settings)
 
 

@@ -49,9 +49,9 @@ class _Group(click.Group):
 def cli() -> None:
     """Shows what ran, what didn't, and what to do about it.
 
-    The store is the one that DEDUP_STORE names, or --store. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such as
-    24h. Exit codes: 0 done; 1 the answer is no; 2 can't be read; 3 store out of reach, or wrong environment; 4 refused, nothing
-    changed; 130 interrupted; 141 output closed.
+    The store is the one that DEDUP_STORE names, or --store. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such
+    as 24h. Exit codes: 0 done; 1 the answer is no; 2 can't be read; 3 store out of reach, or wrong environment; 4 refused,
+    nothing changed; 130 interrupted; 141 output closed.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -77,7 +77,9 @@ def _findings(url: str | None) -> Iterator[Finding]:
     yield Finding("settings", "ok", _told(settings))
     if settings.retention_seconds < 86400:
         retention = seconds_text(settings.retention_seconds)
-        yield Finding("settings", "warning", f"records are kept for {retention} only", "they must outlive all retries; a day is usual")
+        yield Finding(
+            "settings", "warning", f"records are kept for {retention} only", "they must outlive all retries; a day is usual"
+        )
     store = cast(Inspectable, open_store(settings.store))
     try:
         yield from _store_findings(store, settings)
@@ -90,15 +92,17 @@ def _findings(url: str | None) -> Iterator[Finding]:
 def _told(settings: Settings) -> str:
     renewed = "renewed" if settings.renew else "not renewed"
     lease = f"a lease of {seconds_text(settings.lease_seconds)}, {renewed}"
-    kept = f"records kept for {seconds_text(settings.retention_seconds)}"
-    return f"{settings.store.partition('@')[2] or settings.store}; {lease}; a request takes up to {settings.timeout_seconds} s; {kept}"
+    kept = f"a request takes up to {settings.timeout_seconds} s; records kept for {seconds_text(settings.retention_seconds)}"
+    return f"{settings.store.partition('@')[2] or settings.store}; {lease}; {kept}"
 
 
 def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]:
     claim = _probe(settings)
     seconds, decision = _timed(lambda: store.claim_run(claim))  # first: it makes SQLite's file, as a first delivery does
     if decision is not Decision.CLAIM:
-        yield Finding("permissions", "warning", f"the run of {PROBE_JOB} was not given", "another check is under way; try again")
+        yield Finding(
+            "permissions", "warning", f"the run of {PROBE_JOB} was not given", "another check is under way; try again"
+        )
         return
     reading, (_, now) = _timed(lambda: store.look_up(claim.run_id))
     offset = (datetime.now(UTC) - now).total_seconds()

@@ -106,8 +106,8 @@ def missed(
 ) -> None:
     """Lists every tick of a job, beside what is recorded of it.
 
-    A failed attempt deletes its record, as Google documents: a run whose retries are used up is missing, like one that was never
-    delivered. A tick that local time skips, or has twice, is uncertain unless it is recorded.
+    A failed attempt deletes its record, as Google documents: a run whose retries are used up is missing, like one that was
+    never delivered. A tick that local time skips, or has twice, is uncertain unless it is recorded.
     """
     zone = _zone(time_zone)
     now = datetime.now(UTC)

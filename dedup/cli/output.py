@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
+from urllib.parse import unquote
 
 import click
 
@@ -51,7 +52,7 @@ class NotThere(click.ClickException):
 # What is read.
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType):  # type: ignore[type-arg]
     """An RFC 3339 time, or an age such as `24h`, counted back from this machine's clock."""
 
     name = "time"
@@ -67,10 +68,12 @@ class Moment(click.ParamType):
         try:
             return parse_schedule_time(value)[0]
         except BadDelivery:
-            self.fail(f"{value!r} is neither a time with an offset, such as 2026-10-16T12:00:00Z, nor an age, such as 24h", param, ctx)
+            self.fail(
+                f"{value!r} is neither a time with an offset, such as 2026-10-16T12:00:00Z, nor an age, such as 24h", param, ctx
+            )
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]
     """Seconds: `5`, `5s`, `2m`, `1h30m`."""
 
     name = "duration"
@@ -129,8 +132,6 @@ def open_given(url: str | None) -> Inspectable:
 
 def delivery_of(job: str, time: str, scope: str) -> Delivery:
     """The run that a job's name, its time and scope stand for."""
-    from urllib.parse import unquote
-
     try:
         schedule_time, fraction = parse_schedule_time(time)
     except BadDelivery as refusal:
@@ -154,8 +155,9 @@ def find(store: Inspectable, run: str, time: str | None, scope: str) -> SeenRun:
     if record is None:
         what = f"{run} of {time}" if time is not None else "this run"
         raise NotThere(
-            f"no record of {what} (run_id {run_id}): it was never delivered, or each attempt failed and gave it back, or its record "
-            "was deleted after its time" + ("" if scope or time is None else "; where DEDUP_SCOPE is set, name its --scope")
+            f"no record of {what} (run_id {run_id}): it was never delivered, or each attempt failed and gave it back, or its "
+            "record was deleted after its time"
+            + ("" if scope or time is None else "; where DEDUP_SCOPE is set, name its --scope")
         )
     return SeenRun(run_id, record, now)
 
@@ -258,7 +260,14 @@ class Column:
 
 
 _STYLES = {"completed": "green", "done": "green", "failed": "red", "missing": "red", "abandoned": "red", "unreadable": "red"}
-_STYLES |= {"in progress": "yellow", "late": "yellow", "uncertain": "yellow", "unknown": "yellow", "fault": "red", "warning": "yellow"}
+_STYLES |= {
+    "in progress": "yellow",
+    "late": "yellow",
+    "uncertain": "yellow",
+    "unknown": "yellow",
+    "fault": "red",
+    "warning": "yellow",
+}
 _STYLES |= {"ok": "green"}
 
 

@@ -46,18 +46,25 @@ class Tick:
     type=click.Choice(["end", "skip"]),
     default="end",
     show_default=True,
-    help="What a tick does that comes while a run is being retried: Google documents both, that it ends the retries, and that it is "
-    "skipped.",
+    help="What a tick does that comes while a run is being retried: Google documents both, that it ends the retries, and that "
+    "it is skipped.",
 )
 @click.option("--duplicate", "duplicated", type=int, multiple=True, metavar="N", help="Attempt N arrives twice at once.")
 @click.option("--lose-reply", "unheard", type=int, multiple=True, metavar="N", help="The answer to attempt N gets lost.")
-@click.option("--manual", is_flag=True, help="Force the first run by hand before its tick comes, as `gcloud scheduler jobs run` does.")
+@click.option(
+    "--manual", is_flag=True, help="Force the first run by hand before its tick comes, as `gcloud scheduler jobs run` does."
+)
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Another header.")
 @click.option("--message-body", default="", metavar="TEXT", help="What is sent.")
 @click.option(
-    "--oidc-service-account-email", "email", metavar="EMAIL", help="Send a token in Google's shape in its name; it isn't signed."
+    "--oidc-service-account-email",
+    "email",
+    metavar="EMAIL",
+    help="Send a token in Google's shape in its name; it isn't signed.",
 )
-@click.option("--fast", type=click.FloatRange(min=0, min_open=True), default=1, show_default=True, help="Run the clock N times as fast.")
+@click.option(
+    "--fast", type=click.FloatRange(min=0, min_open=True), default=1, show_default=True, help="Run the clock N times as fast."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
 @click.pass_context
 def simulate(
@@ -85,7 +92,7 @@ def simulate(
 ) -> None:
     """Delivers runs to URL as Cloud Scheduler does, and prints each attempt. Exit code 0: all were done.
 
-    The options have Cloud Scheduler's own names and defaults. With --fast, all of its times are shorter, the attempt deadline too.
+    The options have Cloud Scheduler's own names and defaults. With --fast all its times are shorter, the attempt deadline too.
     """
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise click.BadParameter(f"{url!r} is not an http or https URL", param_hint="URL")
@@ -115,7 +122,9 @@ def simulate(
         time = rfc3339(tick.time)
         if not as_json:
             click.echo(f"{job} of {time}{', forced by hand' if tick.forced else ''}, to {url}")
-        deliver = _deliverer(url, {**headers_of(job, time, token=token), **extra}, message_body.encode(), attempt_deadline / fast)
+        deliver = _deliverer(
+            url, {**headers_of(job, time, token=token), **extra}, message_body.encode(), attempt_deadline / fast
+        )
         ends_at = gap if next_tick == "end" else None
         last = None
         for last in attempts(

@@ -53,8 +53,8 @@ def release(run: str, time: str | None, scope: str, force: bool, yes: bool, stor
     left = lease_left_seconds(seen)
     if left is not None and left > 0 and not force:
         raise Refused(
-            f"attempt {seen.record.attempt_id} holds the run for another {seconds_text(left)}, and may be at work: another one would "
-            "run beside it. If it is surely dead: --force"
+            f"attempt {seen.record.attempt_id} holds the run for another {seconds_text(left)}, and may be at work: another "
+            "one would run beside it. If it is surely dead: --force"
         )
     _delete(opened, seen, "released", yes=yes, as_json=as_json)
 

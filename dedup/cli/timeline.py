@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -34,6 +35,7 @@ from dedup.stores import SeenRun
 BAR_PIXELS = 12
 """How wide the plot is made for each run of the busiest job, so that bars can be told apart; the page scrolls sideways."""
 WIDEST_PIXELS = 30_000
+LABEL_PIXELS = 80
 GAP_FACTOR = 1.5
 """What is longer than so many times a job's usual interval is marked as a gap."""
 
@@ -95,12 +97,12 @@ def page(seen: Sequence[SeenRun], since: datetime, until: datetime) -> str:
     jobs: defaultdict[str, list[SeenRun]] = defaultdict(list)
     for run in sorted(seen, key=_scheduled):
         jobs[job_text(run.record)].append(run)
-    axis = _Axis(since, until)
     style, script = (_HERE.joinpath(f"timeline.{kind}").read_text() for kind in ("css", "js"))
     # The page's own script is let through by its hash; one that came out of a record would not run even if it were markup.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{_hash(script)}'"
     busiest = max((len(runs) for runs in jobs.values()), default=0)
     width = min(WIDEST_PIXELS, busiest * BAR_PIXELS)
+    axis = _Axis(since, until, max(1000, width))
     title = f"Runs from {_moment(since)} to {_moment(until)}"
     counts = ", ".join(f"{number} {status}" for status, number in _counted(seen)) or "none"
     rows = "\n".join(_row(job, runs, axis) for job, runs in sorted(jobs.items()))
@@ -118,7 +120,7 @@ def page(seen: Sequence[SeenRun], since: datetime, until: datetime) -> str:
 <body>
 <header>
 <h1>{title}</h1>
-<p>{len(seen)} runs of {len(jobs)} jobs: {counts}. Times are UTC. A duplicate delivery writes nothing, so none is drawn.</p>
+<p>{len(seen)} runs of {len(jobs)} jobs: {counts}. Times are UTC. A duplicate writes nothing, so none is drawn.</p>
 <ul class="legend" aria-label="Legend">
 <li><i class="bar completed"></i>completed</li>
 <li><i class="bar failed"></i>failed for good</li>
@@ -127,7 +129,7 @@ def page(seen: Sequence[SeenRun], since: datetime, until: datetime) -> str:
 <li><i class="lag"></i>lag: from the scheduled time to the start</li>
 <li><i class="gap"></i>gap: longer than the job's usual interval</li>
 </ul>
-<p class="keys">In a row: <kbd>←</kbd> <kbd>→</kbd> go from run to run, <kbd>Home</kbd> and <kbd>End</kbd> to the first and last.</p>
+<p>In a row, <kbd>←</kbd> <kbd>→</kbd> go from run to run, <kbd>Home</kbd> and <kbd>End</kbd> to the first and last.</p>
 </header>
 <main>
 <div class="scroll" tabindex="0" role="region" aria-label="Time line">
@@ -149,9 +151,10 @@ def page(seen: Sequence[SeenRun], since: datetime, until: datetime) -> str:
 
 
 class _Axis:
-    def __init__(self, since: datetime, until: datetime) -> None:
+    def __init__(self, since: datetime, until: datetime, pixels: int) -> None:
         self.since = since
         self.until = until
+        self._most_labels = pixels // LABEL_PIXELS
         self._seconds = (until - since).total_seconds()
 
     def at(self, moment: datetime) -> float:
@@ -161,10 +164,10 @@ class _Axis:
     def marks(self) -> str:
         """Labels at round times."""
         steps = [60, 300, 900, 3600, 3 * 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400]
-        step = next((step for step in steps if self._seconds / step <= 12), 365 * 86400)
+        step = next((step for step in steps if self._seconds / step <= self._most_labels), 365 * 86400)
         form = "%H:%M" if step < 86400 else "%Y-%m-%d"
         first = datetime.fromtimestamp((self.since.timestamp() // step + 1) * step, UTC)
-        times = [first + timedelta(seconds=step * number) for number in range(13)]
+        times = [first + timedelta(seconds=step * number) for number in range(self._most_labels + 1)]
         labels = [
             f'<span style="left:{self.at(time):.3f}%">{time:%d %b} {time:%H:%M}</span>'
             if step < 86400 and time.hour == time.minute == 0
@@ -197,7 +200,7 @@ def gaps_of(times: Sequence[datetime], until: datetime) -> list[Gap]:
         times: when the job's runs were scheduled, in order.
         until: the end of what was looked at.
     """
-    intervals = [(later - earlier).total_seconds() for earlier, later in zip(times, times[1:], strict=False)]
+    intervals = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
     if len(intervals) < 3:
         return []
     usual = median(intervals)
@@ -222,7 +225,11 @@ def _bar(run: SeenRun, axis: _Axis, *, first: bool) -> str:
     lag_left = axis.at(scheduled)
     told = escape(_told(run))
     attempts = f"<b>{record.attempts}</b>" if record.attempts > 1 else ""
-    lag = f'<i class="lag" aria-hidden="true" style="left:{lag_left:.3f}%;width:{left - lag_left:.3f}%"></i>' if left - lag_left > 0.01 else ""
+    lag = (
+        f'<i class="lag" aria-hidden="true" style="left:{lag_left:.3f}%;width:{left - lag_left:.3f}%"></i>'
+        if left - lag_left > 0.01
+        else ""
+    )
     return (
         f'{lag}<span class="bar {_outcome(run)}" role="option" aria-selected="false" tabindex="{0 if first else -1}" '
         f'style="left:{left:.3f}%;width:{width:.3f}%" aria-label="{told}" title="{told}">{attempts}</span>'

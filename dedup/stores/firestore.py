@@ -189,7 +189,9 @@ class FirestoreRunStore:
             size = int(min(PAGE, left))
             page = self._page(query.limit(size))
             for snapshot in page:
-                yield SeenRun(snapshot.id, read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time), snapshot.read_time)
+                yield SeenRun(
+                    snapshot.id, read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time), snapshot.read_time
+                )
             if len(page) < size:
                 return
             left -= size
@@ -447,8 +449,8 @@ def create_schema(url: str) -> str:
     project = f" --project={store.project}" if store.project is not None else ""
     database = f" --database='{store.database}'{project}"
     return (
-        f"Firestore makes the collection {store.collection} with its first run; terraform/ makes the database, its TTL policy and "
-        f"its indexes. By hand, the TTL policy is: gcloud firestore fields ttls update expire_at --enable-ttl "
+        f"Firestore makes the collection {store.collection} with its first run; terraform/ makes the database, its TTL policy "
+        f"and its indexes. By hand, the TTL policy is: gcloud firestore fields ttls update expire_at --enable-ttl "
         f"--collection-group={store.collection}{database}"
     )
 

@@ -42,7 +42,9 @@ def test_the_table_says_it_for_people(house: House) -> None:
     """The table has a row for each tick with its local time, and a last line that counts."""
     house.finished(time=NOW - 2 * HOUR, result="7 rows")
     times = ("--since", (NOW - 2 * HOUR).isoformat(), "--until", NOW.isoformat())
-    done = house("missed", "--job", "nightly", "--schedule", "0 * * * *", "--late-after", "1m", "--time-zone", "Asia/Tokyo", *times)
+    done = house(
+        "missed", "--job", "nightly", "--schedule", "0 * * * *", "--late-after", "1m", "--time-zone", "Asia/Tokyo", *times
+    )
     assert done.exit_code == 0
     head, first, second = done.stdout.splitlines()
     assert head.split() == ["DUE", "LOCAL", "TIME", "STATE", "LAG", "NOTE"]
@@ -122,7 +124,8 @@ def test_two_scopes_are_told_apart(local: House) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("--schedule", "every 5 minutes"), ("--time-zone", "Mars/Olympus"), ("--time-zone", "../etc"), ("--since", "x")]
+    ("option", "value"),
+    [("--schedule", "every 5 minutes"), ("--time-zone", "Mars/Olympus"), ("--time-zone", "../etc"), ("--since", "x")],
 )
 def test_what_cannot_be_read_is_told(local: House, option: str, value: str) -> None:
     """A wrong schedule, time zone or time is exit code 2, and names its option."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dedup.record import Ending
+from dedup.stores.firestore import FirestoreRunStore
 from tests.cli.conftest import AT_NOON, NOON, House
 from tests.contract.harness import FirestoreHarness
 
@@ -32,7 +33,7 @@ def test_runs_are_listed_newest_first(house: House) -> None:
         ["hourly", "2026-10-16T12:00:00Z", "failed", "1"],
         ["nightly", "2026-10-16T11:00:00Z", "completed", "1"],
     ]
-    assert [row[5] for row in table][0] == claim.attempt_id[:8]
+    assert table[0][5] == claim.attempt_id[:8]
     assert re.fullmatch(r"5\d(\.\d+)? s|1m", table[0][6])
     assert [row[7] for row in table[1:]] == ["PermanentError: no such table", "7 rows"]
 
@@ -104,8 +105,6 @@ def test_firestore_reads_no_more_than_is_printed(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     """On Firestore, every filter is part of the query: a document that isn't printed isn't read, nor paid for."""
-    from dedup.stores.firestore import FirestoreRunStore
-
     read = 0
     page = FirestoreRunStore._page
 

@@ -156,14 +156,17 @@ def test_the_headers_are_cloud_schedulers() -> None:
 
 
 def test_the_token_has_googles_shape() -> None:
-    """A simulated token is three parts with Google's issuer, the audience and the e-mail, for an hour, and no valid signature."""
+    """A simulated token is three parts with Google's issuer, the audience and the e-mail, for an hour."""
     now = datetime(2026, 10, 16, 12, tzinfo=UTC)
-    head, claims, _ = (
-        base64.urlsafe_b64decode(part + "==") for part in unsigned_token("s@p.iam.gserviceaccount.com", "https://f", now).split(".")
-    )
+    token = unsigned_token("s@p.iam.gserviceaccount.com", "https://f", now)
+    head, claims, _ = (base64.urlsafe_b64decode(part + "==") for part in token.split("."))
     assert json.loads(head)["alg"] == "RS256"
     told = json.loads(claims)
-    assert (told["iss"], told["aud"], told["email"]) == ("https://accounts.google.com", "https://f", "s@p.iam.gserviceaccount.com")
+    assert (told["iss"], told["aud"], told["email"]) == (
+        "https://accounts.google.com",
+        "https://f",
+        "s@p.iam.gserviceaccount.com",
+    )
     assert told["exp"] - told["iat"] == 3600
 
 

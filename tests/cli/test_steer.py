@@ -88,9 +88,7 @@ def test_the_wrong_command_names_the_right_one(
 
 
 @pytest.mark.parametrize("command", ["release", "rerun"])
-def test_a_run_that_changes_meanwhile_is_left_alone(
-    house: House, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_a_run_that_changes_meanwhile_is_left_alone(house: House, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """What was shown is what is deleted: a run that an attempt has written to since is refused, and stays."""
     run_id = house.abandoned() if command == "release" else house.finished()
 

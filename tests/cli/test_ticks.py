@@ -45,7 +45,7 @@ def test_a_local_time_that_comes_twice_is_uncertain_twice() -> None:
 
 
 def test_every_five_minutes_of_a_year() -> None:
-    """`*/5 * * * *` over a year in New York: every fifth minute once, those of the doubled hour uncertain, and none invented."""
+    """`*/5 * * * *` over a year in New York: each fifth minute once, those of the doubled hour uncertain, none invented."""
     found = sorted(ticks("*/5 * * * *", NEW_YORK, *YEAR), key=lambda tick: tick.time)
     every_fifth = [YEAR[0] + timedelta(minutes=5 * number) for number in range(365 * 288)]
     assert [tick.time for tick in found] == every_fifth
@@ -90,5 +90,5 @@ def test_the_edges_are_half_open() -> None:
 @pytest.mark.parametrize("schedule", ["every 5 minutes", "* * * *", "0 0 0 * * *", "61 * * * *", "@daily", ""])
 def test_what_is_no_unix_cron_is_told(schedule: str) -> None:
     """A groc schedule, another number of fields or a wrong one is refused, with the schedule that was given."""
-    with pytest.raises(click.BadParameter, match="schedule|minute"):
+    with pytest.raises(click.BadParameter, match=r"schedule|minute"):
         list(ticks(schedule, NEW_YORK, *YEAR))
