@@ -9,21 +9,20 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
+import flask
 import pytest
-from flask import Flask, request
 
 import dedup
 from dedup.cli import cli
 from dedup.cli.scheduler import Heard
-from dedup.delivery import JOB_NAME_HEADER
 from dedup.settings import Settings
 from dedup.stores.sqlite import SQLiteRunStore
-from tests.cli.conftest import House, environ_of, logging_as_before  # noqa: F401
+from tests.cli.conftest import House, environ_of
 from tests.contract.harness import SQLiteHarness
+from tests.size import WHOLE
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -70,23 +69,17 @@ def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     house = House(harness, environ_of(harness))
     house.finished()
     house.abandoned("stuck")
-    app, store = Flask(__name__), SQLiteRunStore(tmp_path / "served.db")
+    app, store = flask.Flask(__name__), SQLiteRunStore(tmp_path / "served.db")
 
     def sent(url: str, headers: Mapping[str, str], body: bytes, deadline: float) -> Heard:
         assert urlsplit(url).port == 8080
         with app.test_request_context(method="POST", headers=dict(headers), data=body):
-            answer = dedup.handle(flask_request(), lambda run: None, settings=Settings(), store=store)
+            answer = dedup.handle(flask.request, lambda run: None, settings=Settings(), store=store)
         return Heard(answer.status_code, answer.get_data(as_text=True))
 
     monkeypatch.setattr("dedup.cli.simulate.send", sent)
     monkeypatch.chdir(tmp_path)
     return house
-
-
-def flask_request() -> Any:
-    """Flask's request, whose name pytest's own hides here."""
-    assert JOB_NAME_HEADER in request.headers
-    return request
 
 
 @pytest.mark.parametrize(("name", "command"), OURS, ids=lambda value: value[:70])
@@ -106,10 +99,8 @@ def test_each_verb_is_in_the_makefile(name: str, command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "page"), zip(NAMES, PAGES, strict=True), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_links_lead_somewhere(name: str, page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
     """Each link to a file of the repository, or to a heading, has it there."""
     text = page.read_text()
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -128,15 +119,14 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
-    ("name", "page"), zip(NAMES, PAGES, strict=True), ids=lambda value: value if isinstance(value, str) else ""
-)
-def test_python_is_python(name: str, page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_python_is_python(page: Path) -> None:
     """Each block of Python can be read as such."""
     for block in blocks(page.read_text(), "python"):
         ast.parse(block)
 
 
+@pytest.mark.skipif(not WHOLE, reason="a pytest within pytest; runs whole")
 def test_the_example_of_a_forks_test_is_a_test(tmp_path: Path) -> None:
     """The example in docs/testing.md passes as it stands, in a project that is nothing but a fork's file."""
     [example] = blocks((ROOT / "docs" / "testing.md").read_text(), "python")

@@ -16,6 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -45,8 +47,21 @@ class _Group(click.Group):
         return done
 
 
+@contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Keeps from the terminal what the store would log for a function's operator: the commands tell it by themselves."""
+    log = logging.getLogger("dedup")
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [logging.NullHandler()], False
+    try:
+        yield
+    finally:
+        log.handlers, log.propagate = before
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Shows what ran, what didn't, and what to do about it.
 
     The store is the one that DEDUP_STORE names, or --store. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such
@@ -56,9 +71,7 @@ def cli() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    log = logging.getLogger("dedup")  # what the store would tell an operator of a function, the commands tell by themselves
-    log.handlers = [logging.NullHandler()]
-    log.propagate = False
+    ctx.with_resource(_quiet_log())
 
 
 for command in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -86,12 +85,3 @@ def environ_of(harness: Harness) -> dict[str, str]:
     assert isinstance(harness, SQLiteHarness)
     harness.store.get_run("")  # makes the file
     return {"DEDUP_STORE": f"sqlite:///{harness.path}"}
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """The command line keeps the store's own log lines from the terminal, also for those who come after it."""
-    log = logging.getLogger("dedup")
-    before = log.handlers, log.propagate
-    yield
-    log.handlers, log.propagate = before

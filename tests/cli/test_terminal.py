@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from dedup.cli import cli
 from dedup.record import Status
 from dedup.stores.sqlite import SQLiteRunStore, create_schema
 from tests.contract.harness import a_claim
@@ -171,16 +174,21 @@ def test_without_rich_a_terminal_gets_plain_text(tmp_path: Path) -> None:
     assert "\x1b[3" not in shown
 
 
-@pytest.mark.parametrize("command", ["runs", "show", "timeline", "missed", "release"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "runs",
+        "show nightly 2026-10-16T12:00:00Z",
+        "release nightly 2026-10-16T12:00:00Z",
+        "rerun nightly 2026-10-16T12:00:00Z",
+        "missed --job nightly --schedule '0 * * * *' --since 2h",
+        "timeline",
+    ],
+)
 def test_a_store_out_of_reach_is_told(command: str) -> None:
-    """A store that can't be reached is exit code 3 within seconds, with what to look at, and no traceback."""
-    arguments = {
-        "show": ("nightly", "2026-10-16T12:00:00Z"),
-        "release": ("nightly", "2026-10-16T12:00:00Z"),
-        "missed": ("--job", "nightly", "--schedule", "0 * * * *", "--since", "2h"),
-    }.get(command, ())
-    done = run(command, *arguments, "--store", "sqlite:////nowhere/runs.db")
-    assert (done.returncode, done.stdout) == (3, "")
+    """A store that can't be reached is exit code 3, with what to look at, and no traceback."""
+    done = CliRunner().invoke(cli, [*shlex.split(command), "--store", "sqlite:////nowhere/runs.db"])
+    assert (done.exit_code, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: SQLite file /nowhere/runs.db")
     assert "Traceback" not in done.stderr
 

@@ -20,6 +20,9 @@ from dedup.cli.timeline import gaps_of, page
 from dedup.record import RunRecord, Status
 from dedup.stores import SeenRun
 from tests.cli.conftest import House
+from tests.size import WHOLE
+
+whole = pytest.mark.skipif(not WHOLE, reason="one look in the browser is enough for `make test`; runs whole")
 
 SINCE = datetime(2026, 10, 16, tzinfo=UTC)
 UNTIL = SINCE + timedelta(days=1)
@@ -195,6 +198,7 @@ def test_a_row_for_each_job_and_a_bar_for_each_run(view: Any, tmp_path: Path) ->
         assert box["height"] >= 15
 
 
+@whole
 def test_it_can_be_read_by_keyboard(view: Any) -> None:
     """Each row is one stop of the tab key; arrows, Home and End go along it, and tell of each run as they come to it."""
     shown: Page = view(a_day())
@@ -210,6 +214,7 @@ def test_it_can_be_read_by_keyboard(view: Any) -> None:
     assert shown.evaluate("document.activeElement.getAttribute('aria-label')").startswith("other of")
 
 
+@whole
 def test_it_can_be_heard(view: Any) -> None:
     """Rows and bars have names and roles, and the same runs stand in a table with heads."""
     shown: Page = view(a_day())
@@ -224,6 +229,7 @@ def test_it_can_be_heard(view: Any) -> None:
     assert shown.get_by_role("columnheader").all_inner_texts()[:3] == ["Job", "Scheduled", "Status"]
 
 
+@whole
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_light_and_dark(view: Any, scheme: str) -> None:
     """The page follows the reader's scheme, and its text keeps a contrast of at least 4.5 to 1."""
@@ -236,6 +242,7 @@ def test_it_is_light_and_dark(view: Any, scheme: str) -> None:
     assert (luminance(ground) > 0.5) == (scheme == "light")
 
 
+@whole
 def test_a_thousand_runs_can_be_told_apart(view: Any) -> None:
     """Each of 1,000 runs of one job has a bar of its own, which no other covers; the page scrolls inside of its frame only."""
     minute = timedelta(seconds=86)
@@ -246,6 +253,7 @@ def test_a_thousand_runs_can_be_told_apart(view: Any) -> None:
     assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+@whole
 def test_no_runs_are_a_page_too(view: Any) -> None:
     """A page without runs says so."""
     shown: Page = view([])
