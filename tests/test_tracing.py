@@ -203,7 +203,9 @@ def test_the_line_is_tied_to_the_span(house: House, capsys: pytest.CaptureFixtur
     """With an SDK, the log line stands with the delivery's own span."""
     telemetry.configure("INFO")
     house.deliver()
-    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    out = capsys.readouterr().out
+    assert "secret" not in out  # which the request's query held
+    line = json.loads(out.splitlines()[-1])
     context = house.spans["dedup.delivery"].context
     assert line["logging.googleapis.com/trace"].endswith(f"{context.trace_id:032x}")
     assert line["logging.googleapis.com/spanId"] == f"{context.span_id:016x}"
