@@ -8,15 +8,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import click
 
-from dedup.cli.output import NO, Column, Table, read_settings, seconds_text, store_options, write_json
+from dedup.cli.output import NO, Column, Table, inspectable, read_settings, seconds_text, store_options, write_json
 from dedup.delivery import Delivery, ManualRuns
 from dedup.record import Decision, Ending, Status
 from dedup.settings import Settings, SettingsError
-from dedup.stores import Claim, Inspectable, StoreUnavailable, open_store
+from dedup.stores import Claim, Inspectable, StoreUnavailable
 
 CLOCK_OFFSET_SECONDS = 30.0
 """From here on a clock is told as wrong. It decides no lease, and matters to DEDUP_MANUAL_RUNS and to people."""
@@ -80,7 +80,7 @@ def _findings(url: str | None) -> Iterator[Finding]:
         yield Finding(
             "settings", "warning", f"records are kept for {retention} only", "they must outlive all retries; a day is usual"
         )
-    store = cast(Inspectable, open_store(settings.store))
+    store = inspectable(settings.store)
     try:
         yield from _store_findings(store, settings)
     except StoreUnavailable as unavailable:

@@ -21,7 +21,6 @@ from dedup.settings import Settings
 from dedup.stores import Inspectable, SeenRun, open_store
 
 NO = 1
-UNREADABLE = 2
 UNREACHABLE = 3
 REFUSED = 4
 INTERRUPTED = 130
@@ -127,7 +126,19 @@ def open_given(url: str | None) -> Inspectable:
     Raises:
         SettingsError: the environment is wrong.
     """
-    return cast(Inspectable, open_store(read_settings(url).store))
+    return inspectable(read_settings(url).store)
+
+
+def inspectable(url: str) -> Inspectable:
+    """Opens a store that can be looked into.
+
+    Raises:
+        click.UsageError: this one can't.
+    """
+    store = open_store(url)
+    if not hasattr(store, "list_runs"):
+        raise click.UsageError(f"a {url.partition(':')[0]} store keeps no list of its runs")
+    return cast(Inspectable, store)
 
 
 def delivery_of(job: str, time: str, scope: str) -> Delivery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -94,8 +95,8 @@ def simulate(
 
     The options have Cloud Scheduler's own names and defaults. With --fast all its times are shorter, the attempt deadline too.
     """
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise click.BadParameter(f"{url!r} is not an http or https URL", param_hint="URL")
+    _check_url(url)
+    _check_sendable("--job", job)
     if max_backoff < min_backoff:
         raise click.UsageError(f"--max-backoff ({max_backoff:g} s) is below --min-backoff ({min_backoff:g} s)")
     policy = RetryPolicy(attempt_deadline, retry_count, max_retry_duration, min_backoff, max_backoff, max_doublings)
@@ -138,6 +139,21 @@ def simulate(
         ctx.exit(NO)
 
 
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isascii() and url.isprintable()
+    except ValueError:  # the port is no number, or too high
+        good = False
+    if not good:
+        raise click.BadParameter(f"{url!r} is not an http or https URL", param_hint="URL")
+
+
+def _check_sendable(option: str, text: str) -> None:
+    if not (text.isascii() and text.isprintable()):
+        raise click.BadParameter(f"{text!r} can't stand in a header", param_hint=option)
+
+
 def _deliverer(url: str, headers: dict[str, str], body: bytes, deadline: float) -> Callable[[], Heard]:
     return lambda: send(url, headers, body, deadline)
 
@@ -155,8 +171,9 @@ def _first_time(text: str | None, *, manual: bool) -> datetime:
 
 def _read_header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if not colon or not name.strip() or "\n" in text or "\r" in text:
+    if not colon or not re.fullmatch(r"[A-Za-z0-9_-]+", name.strip()):
         raise click.BadParameter(f"{text!r} is not a header, such as 'X-Job-Project: prod'", param_hint="--header")
+    _check_sendable("--header", text)
     return name.strip(), value.strip()
 
 

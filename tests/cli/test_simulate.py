@@ -219,6 +219,9 @@ def test_what_is_sent_can_be_chosen(serve: Callable[[Answer], str]) -> None:
         ("--fast", "0"),
         ("--time", "noon"),
         ("--header", "nonsense"),
+        ("--header", "X-A: two\nlines"),
+        ("--header", "X-A: \u20ac"),
+        ("--job", "a\nb"),
         ("--min-backoff", "10", "--max-backoff", "5"),
         ("--next-tick", "maybe"),
     ],
@@ -231,7 +234,9 @@ def test_what_cannot_be_read_is_told(options: tuple[str, ...]) -> None:
     assert options[0] in done.stderr
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://127.0.0.1", "http://"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://h:x", "http://h:99999", "http://h/a b\n", "http://[::1"]
+)
 def test_a_url_is_http(url: str) -> None:
     """What isn't an http or https URL is exit code 2."""
     assert CliRunner().invoke(cli, ["simulate", url]).exit_code == 2
