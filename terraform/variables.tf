@@ -72,7 +72,7 @@ variable "paused" {
 }
 
 variable "jobs" {
-  description = "More Scheduler jobs on the same function, by id. The job tells them apart by run.job_name. What is null is as in the variable of the same name."
+  description = "More Scheduler jobs on the same function, by id. The job tells them apart by run.job_name. What is null is as in the variable of the same name; a body is each job's own."
   type = map(object({
     schedule                   = string
     time_zone                  = optional(string)
@@ -227,7 +227,7 @@ variable "create_database" {
 }
 
 variable "database_id" {
-  description = "The Firestore database. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted database's id can't be used again for minutes."
+  description = "The Firestore database. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted database's id can't be used again for minutes, and one that is left behind keeps its own."
   type        = string
   default     = null
 
