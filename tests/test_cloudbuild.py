@@ -149,8 +149,8 @@ def test_a_plan_against_the_state_is_not_applied(cloud_build: CloudBuild) -> Non
         ({"_STATE_BUCKET": "gs://my-state"}, "a bucket's bare name"),
         ({"_STATE_BUCKET": "my-state/folder"}, "a bucket's bare name"),
         ({"_ENVIRONMENT": "nowhere"}, "there is no terraform/nowhere.tfvars"),
-        ({"_ENVIRONMENT": "../terraform/staging"}, "It is the name of an environment"),
-        ({"_ENVIRONMENT": ""}, "It is the name of an environment"),
+        ({"_ENVIRONMENT": "../terraform/staging"}, "It names an environment"),
+        ({"_ENVIRONMENT": ""}, "It names an environment"),
     ],
     ids=str,
 )

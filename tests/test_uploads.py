@@ -19,7 +19,7 @@ FUNCTION = {
 }
 NOT_OF_THE_FUNCTION = [
     ".ci/run", ".gcloudignore-build", "Makefile", "README.md", "cloudbuild.yaml", "docs/deploy.md", "pyproject.toml",
-    "requirements-dev.txt", "terraform/function.tf", "terraform/production.tfvars", "tests/conftest.py", "tests/e2e/jobs/main.py",
+    "requirements-dev.txt", "terraform/function.tf", "terraform/production.tfvars", "tests/conftest.py", "tests/e2e/main.py",
 ]  # fmt: skip
 LEFT_BEHIND = [
     ".git/config",
@@ -75,12 +75,12 @@ def repository() -> set[str]:
 
 
 def test_a_deployment_uploads_the_function(uploads: Uploads) -> None:
-    """gcloud functions deploy uploads main.py, requirements.txt and dedup/, and nothing else."""
+    """A deployment by gcloud uploads main.py, requirements.txt and dedup/, and nothing else."""
     assert uploads(".gcloudignore", [*FUNCTION, *NOT_OF_THE_FUNCTION, *LEFT_BEHIND]) == FUNCTION
 
 
 def test_a_build_uploads_the_repository(uploads: Uploads, repository: set[str]) -> None:
-    """gcloud builds submit --ignore-file=.gcloudignore-build uploads all that git keeps, and nothing else."""
+    """A build by gcloud that names .gcloudignore-build uploads all that git keeps, and nothing else."""
     uploaded = uploads(".gcloudignore-build", [*repository, *LEFT_BEHIND])
     assert uploaded == repository
-    assert {"tests/conftest.py", "terraform/function.tf", "cloudbuild.yaml", "Makefile", ".gcloudignore", ".gitignore"} <= uploaded
+    assert {"Makefile", "terraform/function.tf", "tests/conftest.py", ".gcloudignore", ".gitignore"} <= uploaded
