@@ -43,7 +43,9 @@ class CloudBuild:
         calls = self.workspace / "calls.txt"
         calls.write_text("")
         terraform = self._script("bin/terraform", f'#!/bin/sh\necho "$*" >>{calls}\nexit {terraform_exits}\n')
-        environment = {"PATH": f"{terraform.parent}:/usr/bin:/bin", **BUILD["substitutions"], **substitutions}
+        environment = {"PATH": f"{terraform.parent}:/usr/bin:/bin"}
+        if BUILD["options"].get("automapSubstitutions"):
+            environment |= BUILD["substitutions"] | substitutions
         output, failed = "", False
         for name in steps:
             script = self._script(f"scripts/{name}", STEPS[name]["script"])
@@ -87,6 +89,11 @@ def test_a_script_is_understood_by_its_shell(step: str, tmp_path: Path) -> None:
     assert shell in (["/bin/sh"], ["/usr/bin/env", "bash"])
     checked = subprocess.run([*shell, "-n", str(script)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_a_build_may_run_as_an_account_of_its_own() -> None:
+    """The log goes to Cloud Logging: Cloud Build refuses an account of one's own that doesn't say where else."""
+    assert BUILD["options"]["logging"] == "CLOUD_LOGGING_ONLY"
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -83,4 +83,5 @@ def test_a_build_uploads_the_repository(uploads: Uploads, repository: set[str]) 
     """A build by gcloud that names .gcloudignore-build uploads all that git keeps, and nothing else."""
     uploaded = uploads(".gcloudignore-build", [*repository, *LEFT_BEHIND])
     assert uploaded == repository
+    assert not uploaded & set(LEFT_BEHIND)
     assert {"Makefile", "terraform/function.tf", "tests/conftest.py", ".gcloudignore", ".gitignore"} <= uploaded
