@@ -141,6 +141,7 @@ run "alerts_go_to_channels_and_match_all_jobs" {
     jobs = {
       by-the-hour  = { schedule = "5 * * * *" }
       every-20-min = { schedule = "*/20 * * * *" }
+      every-90-min = { schedule = "*/90 * * * *" } # which is hourly
       twice-a-day  = { schedule = "0 */12 * * *" }
       at-home      = { schedule = "30 2 * * *", time_zone = "Europe/Zurich" }
       on-weekdays  = { schedule = "0 9 * * 1-5" }
@@ -152,7 +153,7 @@ run "alerts_go_to_channels_and_match_all_jobs" {
   }
 
   assert {
-    condition     = { for id, policy in google_monitoring_alert_policy.missed : id => policy.conditions[0].display_name } == { at-home = "no run done for 90570 s", by-the-hour = "no run done for 4170 s", every-20-min = "no run done for 1770 s", says-so = "no run done for 2764800 s", twice-a-day = "no run done for 43770 s" }
+    condition     = { for id, policy in google_monitoring_alert_policy.missed : id => policy.conditions[0].display_name } == { at-home = "no run done for 90570 s", by-the-hour = "no run done for 4170 s", every-20-min = "no run done for 1770 s", every-90-min = "no run done for 4170 s", says-so = "no run done for 2764800 s", twice-a-day = "no run done for 43770 s" }
     error_message = "A plain schedule tells when a run is missed, an hour later where clocks are put back; any other must say so."
   }
   assert {
@@ -160,7 +161,7 @@ run "alerts_go_to_channels_and_match_all_jobs" {
     error_message = "All alerts go to the channels, with the labels."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.log["attempt-failed"].conditions[0].condition_matched_log[0].filter, "resource.labels.location=\"europe-west1\" AND resource.labels.job_id=(\"at-home\" OR \"by-the-hour\" OR \"every-20-min\" OR \"in-the-day\" OR \"is-paused\" OR \"on-weekdays\" OR \"reports\" OR \"says-no\" OR \"says-so\" OR \"twice-a-day\")")
+    condition     = strcontains(google_monitoring_alert_policy.log["attempt-failed"].conditions[0].condition_matched_log[0].filter, "resource.labels.location=\"europe-west1\" AND resource.labels.job_id=(\"at-home\" OR \"by-the-hour\" OR \"every-20-min\" OR \"every-90-min\" OR \"in-the-day\" OR \"is-paused\" OR \"on-weekdays\" OR \"reports\" OR \"says-no\" OR \"says-so\" OR \"twice-a-day\")")
     error_message = "The alert on Cloud Scheduler's attempts matches all jobs, where they are."
   }
   assert {

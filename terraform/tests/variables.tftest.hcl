@@ -79,7 +79,7 @@ run "the_nearest_values_that_are_taken" {
     schedule                     = "*/20,5 0-5/2,12 1 JAN-MAR MON"
     name                         = "exactly-twenty-chars"
     time_zone                    = "America/Argentina/Buenos_Aires"
-    jobs                         = { another = { schedule = "*/90  */7 * * *", retry_count = 0, max_retry_duration_seconds = 20000 } }
+    jobs                         = { another = { schedule = "30  */7 * * *", retry_count = 0, max_retry_duration_seconds = 20000 } }
     timeout_seconds              = 1
     lease_seconds                = 3600
     retention_seconds            = 1000000000
