@@ -33,6 +33,8 @@ CONTENDED_CLAIMS = 5
 """How often another attempt may be faster before a claim gives the run up to it."""
 REFUSED_FINISHES = 3
 """How often a finish is tried again whose precondition was refused though the run is still its own."""
+LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
+"""What runs are filtered by when they are listed, newest schedule_time first; terraform/firestore.tf indexes just these."""
 
 _REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
 """The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
