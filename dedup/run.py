@@ -115,8 +115,8 @@ class Run:
     def hand_over(self, lease_seconds: int) -> None:
         """Leaves the run to longer work, which goes on with it by `dedup.resume(run.id, run.attempt_id)`.
 
-        Call it before that work is started. From here the run is this job's only as long as that work hasn't begun: a job
-        that raises all the same releases the run, unless the work has it by then.
+        Call it before that work is started, and return only when it was: Cloud Scheduler delivers no more then. From here the
+        run is this job's only as long as that work hasn't begun: a job that raises releases it, unless the work has it by then.
 
         Args:
             lease_seconds: how long the work may take to begin, such as the start of a container. It is the length of the

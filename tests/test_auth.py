@@ -42,7 +42,7 @@ class Key:
     """A key pair, and the certificate that Google would publish for it."""
 
     id: str
-    private: bytes
+    signer: crypt.RSASigner
     certificate: str
 
     @classmethod
@@ -63,7 +63,7 @@ class Key:
         )
         pem = serialization.Encoding.PEM
         private = key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
-        return cls(key_id, private, certificate.public_bytes(pem).decode())
+        return cls(key_id, crypt.RSASigner.from_string(private), certificate.public_bytes(pem).decode())
 
     def token(self, **claims: Any) -> str:
         """A token as Cloud Scheduler sends it, but for these claims; one that is None is left out."""
@@ -78,7 +78,7 @@ class Key:
             "email_verified": True,
         }
         payload = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-        signed: bytes = jwt.encode(crypt.RSASigner.from_string(self.private), payload, header=header)
+        signed: bytes = jwt.encode(self.signer, payload, header=header)
         return signed.decode()
 
 
