@@ -114,7 +114,8 @@ class FirestoreRunStore:
             if record is None or not record.is_held_by(claim.attempt_id):
                 return False
             claim.found(record)
-            if record.updated_at != token:  # an earlier try of ours has arrived
+            arrived = record.updated_at != token and record.lease_seconds == claim.lease_seconds
+            if arrived:  # an earlier try of ours
                 return True
         return False
 
@@ -149,7 +150,7 @@ class FirestoreRunStore:
             if claim.has_ended(record, ending):
                 claim.token = None
                 return True
-            if record is None or not record.is_held_by(claim.attempt_id):
+            if record is None or not claim.may_finish(record):
                 return False
             claim.found(record)
         return False
@@ -230,7 +231,6 @@ class FirestoreRunStore:
         return {
             "status": Status.IN_PROGRESS.value,
             "attempt_id": claim.attempt_id,
-            "lease_seconds": claim.lease_seconds,
             "job_name": claim.job_name,
             "schedule_time": claim.schedule_time,
             "attempts": attempts,
@@ -242,6 +242,7 @@ class FirestoreRunStore:
     def _lease_fields(self, claim: Claim) -> dict[str, Any]:
         now = self._utcnow()
         return {
+            "lease_seconds": claim.lease_seconds,
             "lease_expires": now + timedelta(seconds=claim.lease_seconds),
             "expire_at": now + timedelta(seconds=claim.retention_seconds),
         }
