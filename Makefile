@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PORT ?= 8080
+SOURCE ?= main.py
 JOB ?= nightly
 TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
@@ -12,9 +13,10 @@ RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 help: ## List the verbs.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-run: .venv/run-installed ## Serve the job on 127.0.0.1, with its runs in .local/ (PORT=8080).
+run: .venv/run-installed ## Serve the job on 127.0.0.1, with its runs in .local/ (PORT=8080 SOURCE=main.py).
 	@echo "Starting handle_scheduled_job at $(URL), runs in $(RUNS). Send it one from another terminal: make deliver PORT=$(PORT)"
-	@PYTHONUNBUFFERED=1 DEDUP_STORE="$(RUNS)" .venv/bin/functions-framework --target handle_scheduled_job --host 127.0.0.1 --port $(PORT)
+	@PYTHONUNBUFFERED=1 PYTHONPATH=. DEDUP_STORE="$(RUNS)" .venv/bin/functions-framework \
+		--source $(SOURCE) --target handle_scheduled_job --host 127.0.0.1 --port $(PORT)
 
 deliver: ## Deliver a run as Cloud Scheduler does, and print the answer (JOB=nightly TIME=this minute URL=).
 	@echo "$(JOB) of $(TIME), to $(URL)"
@@ -39,8 +41,9 @@ mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see
 	@.venv/bin/pip install --quiet --requirement $<
 	@touch $@
 
-.venv/dev-installed: requirements-dev.txt requirements.txt | .venv
+.venv/dev-installed: requirements-dev.txt requirements.txt requirements-workflows.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<
+	@.venv/bin/pip install --quiet --no-deps --requirement requirements-workflows.txt
 	@touch $@ .venv/run-installed
 
 .venv:

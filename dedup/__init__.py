@@ -2,12 +2,14 @@
 
 import sys
 
-if (
-    sys.argv[0] != "-m"
-):  # what it is while `python -m dedup` looks for itself: the command line reads the environment on its own
-    from dedup.handler import handle
+from dedup.delivery import from_idempotency_key
 from dedup.lease import LeaseLost
 from dedup.run import PermanentError, Run
 from dedup.stores import Unsupported
 
-__all__ = ["LeaseLost", "PermanentError", "Run", "Unsupported", "handle"]
+# "-m" is what it is while `python -m dedup` looks for itself: the command line reads the environment on its own.
+if sys.argv[0] != "-m":
+    from dedup.handler import handle
+    from dedup.handover import resume
+
+__all__ = ["LeaseLost", "PermanentError", "Run", "Unsupported", "from_idempotency_key", "handle", "resume"]

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 JOB_NAME_HEADER = "X-CloudScheduler-JobName"
 SCHEDULE_TIME_HEADER = "X-CloudScheduler-ScheduleTime"
+IDEMPOTENCY_KEY_HEADER = "Idempotency-Key"
 
 MANUAL_IS_AHEAD_BY = timedelta(minutes=1)
 """A tick arrives at its time or later; only a run that was forced by hand is this far ahead of it."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9_-]{1,500}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21\x23-\x2b\x2d-\x5b\x5d-\x7e]{1,255}")
+"""What can be seen, but for the comma of a repeated header and what quoting takes."""
 _SCHEDULE_TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(?P<fraction>\d{1,9}))?"
     r"(?:[Zz]|(?P<sign>[+-])(?P<hours>\d\d):(?P<minutes>\d\d))",
@@ -57,6 +60,7 @@ class Delivery:
         scope: what else tells this job from others of the same id.
         fraction: the digits of the second's fraction, up to nine, without trailing zeros.
         manual: it was forced by hand, and stands for itself.
+        idempotency_key: the caller's token, of a call that isn't Cloud Scheduler's; `job_name` is the service's name then.
     """
 
     job_name: str
@@ -64,10 +68,13 @@ class Delivery:
     scope: tuple[str, ...] = ()
     fraction: str = ""
     manual: bool = False
+    idempotency_key: str = ""
 
     @property
     def key(self) -> str:
         """What is hashed: `JOB_NAME/TIME` as in the documented example, after the scope's parts, percent-encoded."""
+        if self.idempotency_key:  # the colon can't stand at this place in any job's key
+            return f"{IDEMPOTENCY_KEY_HEADER}:/{self.job_name}/{self.idempotency_key}"
         time = self.schedule_time.replace(microsecond=0, tzinfo=None).isoformat()
         fraction = f".{self.fraction}" if self.fraction else ""
         manual = ["manual"] if self.manual else []
@@ -171,14 +178,41 @@ def from_request(
     return Delivery(job_name, schedule_time, tuple(part.read(request) for part in scope), fraction, manual)
 
 
-def _header(request: Request, name: str, *, example: str) -> str:
+def from_idempotency_key(request: Request, service: str, *, now: datetime | None = None) -> Delivery:
+    """Reads a call's `Idempotency-Key` in place of Cloud Scheduler's headers, so that a service does each call's work once.
+
+    The service's name is hashed with the key. Where caller and service keep their runs in one database, the caller's own
+    record is in progress under that key, and must not block the work that it waits for.
+
+    Args:
+        request: a Flask request. The key is 1 to 255 visible ASCII characters, bare, or quoted as in the IETF's draft.
+        service: what this service is called, by the rules of a job's id; it is `run.job_name`.
+        now: when the call arrived, aware; it is `run.schedule_time`, for people. None: by this instance's clock.
+
+    Raises:
+        BadDelivery: the key is missing, blank, repeated or malformed.
+        ValueError: the service's name is none.
+    """
+    if not _JOB_NAME.fullmatch(service):
+        raise ValueError(f"{service!r} is not a service's name: it has 1 to 500 letters, digits, - and _, such as billing")
+    example = "7b9d0f3e-5f0a-4c8e-9a51-2d1c8c1f6f0e"
+    text = _header(request, IDEMPOTENCY_KEY_HEADER, example=example, sender="the caller")
+    key = text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+    if not _IDEMPOTENCY_KEY.fullmatch(key):
+        raise BadDelivery(
+            f"{IDEMPOTENCY_KEY_HEADER} {_shown(text)} is not a key: it has 1 to 255 visible ASCII characters, such as {example}"
+        )
+    return Delivery(service, now if now is not None else datetime.now(UTC), idempotency_key=key)
+
+
+def _header(request: Request, name: str, *, example: str, sender: str = "Cloud Scheduler") -> str:
     value = request.headers.get(name)
     if value is None:
-        raise BadDelivery(f"{name} is missing: Cloud Scheduler sends it, such as {name}: {example}")
+        raise BadDelivery(f"{name} is missing: {sender} sends it, such as {name}: {example}")
     value = value.strip()
     if not value:
         raise BadDelivery(f"{name} is blank: it must say something, such as {name}: {example}")
-    if "," in value:  # how a header that was sent twice arrives; neither header's own value has a comma
+    if "," in value:  # how a header that was sent twice arrives; no header's own value has a comma
         raise BadDelivery(f"{name} was sent more than once, as {_shown(value)}: send one, such as {name}: {example}")
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any, Self
 from flask import Request, Response
 
 from dedup import telemetry
+from dedup.auth import Auth, Forbidden, Unauthenticated, Unverifiable, open_auth
 from dedup.delivery import BadDelivery, Delivery, from_request
 from dedup.lease import Clock, Lease
 from dedup.record import Decision, Ending
@@ -57,12 +59,17 @@ class Outcome:
 
 
 PROCESSED = Outcome("processed", 200, "Run processed")
+HANDED_OVER = Outcome("handed_over", 202, "Run handed over")
 NOT_RUN = {
     Decision.COMPLETED: Outcome("duplicate_skipped", 200, "Duplicate run skipped", replayed=True),
     Decision.FAILED: Outcome("failed_before", 200, "Run failed for good, not retried", replayed=True),
     Decision.IN_PROGRESS: Outcome("in_progress", 409, "Run in progress"),  # not 503: App Engine doesn't count its retries
 }
 BAD_DELIVERY = Outcome("bad_delivery", 400, "error", logging.WARNING)
+UNAUTHENTICATED = Outcome("unauthenticated", 401, "error", logging.WARNING)
+FORBIDDEN = Outcome("forbidden", 403, "error", logging.WARNING)
+TELLING_WHY = (BAD_DELIVERY, UNAUTHENTICATED, FORBIDDEN)
+CALLER_NOT_VERIFIED = Outcome("caller_not_verified", 500, "error: caller not verified", logging.ERROR)
 STORE_UNAVAILABLE = Outcome("store_unavailable", 500, "error: dedup store unavailable", logging.ERROR)
 JOB_FAILED = Outcome("job_failed", 500, "error: job failed", logging.ERROR)
 JOB_FAILED_FOR_GOOD = Outcome("job_failed_for_good", 500, "error: job failed for good", logging.ERROR)
@@ -86,8 +93,10 @@ def handle(
     request: Request,
     job: Job,
     *,
+    delivery: Callable[[Request], Delivery] | None = None,
     settings: Settings | None = None,
     store: RunStore | None = None,
+    auth: Auth | None = None,
     clock: Clock | None = None,
 ) -> Response:
     """Runs the job for the scheduled run that a request delivers, unless that run is done or under way.
@@ -95,8 +104,11 @@ def handle(
     Args:
         request: Cloud Scheduler's.
         job: is given the Run. It may return a short summary; it raises to be retried, and PermanentError not to be.
+        delivery: how a request is read; None: by Cloud Scheduler's headers. A service that other callers call gives
+            `from_idempotency_key` with its name.
         settings: other than the environment's.
         store: other than the one that DEDUP_STORE names.
+        auth: other than what DEDUP_AUTH names.
         clock: other than the process's.
 
     Returns:
@@ -104,15 +116,28 @@ def handle(
     """
     settings = settings if settings is not None else _settings
     store = store if store is not None else _store
+    auth = auth if auth is not None else _auth
     clock = clock if clock is not None else _clock
     with _Answer(request, clock) as answer:
         store = answer.watch.store(store)
         try:
-            delivery = from_request(request, scope=settings.scope, manual_runs=settings.manual_runs, now=clock.utcnow())
+            auth.check(request)
+        except Unauthenticated as refusal:
+            return answer.of(UNAUTHENTICATED, refusal)
+        except Forbidden as refusal:
+            return answer.of(FORBIDDEN, refusal)
+        except Unverifiable as unverifiable:
+            return answer.of(CALLER_NOT_VERIFIED, unverifiable)
+
+        try:
+            if delivery is not None:
+                delivered = delivery(request)
+            else:
+                delivered = from_request(request, scope=settings.scope, manual_runs=settings.manual_runs, now=clock.utcnow())
         except BadDelivery as refusal:
             return answer.of(BAD_DELIVERY, refusal)
 
-        claim = answer.claim = _new_claim(delivery, settings)
+        claim = answer.claim = _new_claim(delivered, settings)
         lease = Lease(store, claim, renews=settings.renew, ends_at=answer.began + settings.timeout_seconds, clock=clock)
         deadline = clock.utcnow() + timedelta(seconds=settings.timeout_seconds)
         run = Run(claim, lease, body=request.get_data(), deadline=deadline, supports_effects=store.supports_effects)
@@ -126,7 +151,7 @@ def handle(
 
         returned, raised = _run_job(job, run, lease, answer.watch.job(claim, clock.utcnow()))
         aborted = raised is not None and not isinstance(raised, Exception)
-        attempt = _Attempt(store, claim, lease, INTERRUPTED_SECONDS if aborted else FINISH_SECONDS)
+        attempt = Attempt(store, claim, lease, INTERRUPTED_SECONDS if aborted else FINISH_SECONDS)
         if raised is None or returned:
             outcome, fault = attempt.complete(returned[0], run.effects)
         else:
@@ -185,16 +210,27 @@ def _run_job(job: Job, run: Run, lease: Lease, watched: telemetry.Step) -> tuple
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
-    """An attempt whose job has ended, and what it writes at last."""
+class Attempt:
+    """An attempt whose job has ended, and what it writes at last.
+
+    Args:
+        store: where the run is.
+        claim: the attempt's.
+        lease: likewise.
+        within_seconds: how long each write may be tried.
+        releases: whether a failure gives the run back to the next delivery; if not, the run stays as it is.
+    """
 
     store: RunStore
     claim: Claim
     lease: Lease
     within_seconds: float
+    releases: bool = True
 
     def complete(self, value: Any, effects: Callable[[Any], None] | None) -> tuple[Outcome, BaseException | None]:
         """Records the run as completed, together with the job's own writes where it has asked for that."""
+        if self.claim.handed_over:
+            return HANDED_OVER, None
         fault: Exception | None = None
         try:
             if self._finish_run(Ending.COMPLETED, result=_summary(value), effects=effects):
@@ -206,17 +242,25 @@ class _Attempt:
             outcome, fault = DONE_NOT_RECORDED, unavailable
         if effects is None:
             return outcome, fault
-        self._finish_run_if_possible(Ending.RELEASED)
+        self._release()
         return EFFECTS_NOT_RECORDED, fault
 
     def give_up(self, raised: BaseException) -> tuple[Outcome, BaseException]:
         """Leaves the run to the next retry, or records that none is wanted."""
         if isinstance(raised, PermanentError):
-            self._finish_run_if_possible(Ending.FAILED, error=_describe(raised))
+            self.fail(raised)
             return JOB_FAILED_FOR_GOOD, raised
         if not self.lease.lost:
-            self._finish_run_if_possible(Ending.RELEASED)
+            self._release()
         return JOB_FAILED, raised
+
+    def fail(self, raised: BaseException) -> None:
+        """Records the run as failed for good."""
+        self._finish_run_if_possible(Ending.FAILED, error=_describe(raised))
+
+    def _release(self) -> None:
+        if self.releases:
+            self._finish_run_if_possible(Ending.RELEASED)
 
     def _finish_run_if_possible(self, ending: Ending, error: str | None = None) -> None:
         """Finishes a run whose answer is an error anyway. Where it can't, the run is taken over when its lease ends."""
@@ -280,8 +324,10 @@ class _Answer:
     def of(self, outcome: Outcome, fault: BaseException | None = None) -> Response:
         """Makes the answer. What a refused request is told is all of a fault that leaves the house."""
         self._outcome, self._fault = outcome, fault
-        body = f"{outcome.body}: {fault}" if outcome is BAD_DELIVERY else outcome.body
+        body = f"{outcome.body}: {fault}" if outcome in TELLING_WHY else outcome.body
         headers = {"X-Run-Id": self.claim.run_id} if self.claim is not None else {}
+        if outcome is UNAUTHENTICATED:
+            headers["WWW-Authenticate"] = "Bearer"
         if outcome.replayed:
             headers["Idempotent-Replayed"] = "true"
         return Response(body, outcome.status, headers, content_type="text/plain; charset=utf-8")
@@ -328,5 +374,11 @@ class _Answer:
 
 _settings = Settings.from_environment()
 _store = open_store(_settings.store)
+_auth = open_auth(
+    _settings.auth,
+    audience=_settings.audience,
+    callers=_settings.callers,
+    on_platform=bool(os.environ.get("K_SERVICE")),
+)
 _clock = Clock()
 telemetry.configure(_settings.log_level)

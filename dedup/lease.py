@@ -133,10 +133,28 @@ class Lease:
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
         """Ends renewal, and waits for one in flight: it would move the token under the finish."""
+        aborted = kind is not None and not issubclass(kind, Exception)
+        self._stop(ABORT_SECONDS if aborted else RENEWAL_SECONDS)
+
+    def hand_over(self, lease_seconds: int) -> None:
+        """Renews the lease a last time, for so long: whoever goes on under this attempt's id renews it from there.
+
+        Raises:
+            LeaseLost: the run may be another attempt's by now.
+            StoreUnavailable: the store can't be asked.
+        """
+        self._stop(RENEWAL_SECONDS)
+        self.ensure_held()
+        self._claim.lease_seconds = lease_seconds
+        if not self._store.renew_run(self._claim):
+            self._lost = True
+            self.ensure_held()
+        self._claim.handed_over = True
+
+    def _stop(self, seconds: float) -> None:
         self._stopped = True
         self._clock.cancel(self._renew)
-        aborted = kind is not None and not issubclass(kind, Exception)
-        if self._renewing.acquire(timeout=ABORT_SECONDS if aborted else RENEWAL_SECONDS):
+        if self._renewing.acquire(timeout=seconds):
             self._renewing.release()
 
     def _renew_in(self, seconds: float) -> None:

@@ -41,6 +41,11 @@ class Run:
         return self._claim.run_id
 
     @property
+    def attempt_id(self) -> str:
+        """Whose lease it is, 32 hex digits: the work that a run is handed over to needs it to go on with it."""
+        return self._claim.attempt_id
+
+    @property
     def job_name(self) -> str:
         """The Cloud Scheduler job's id, without project and location."""
         return self._claim.job_name
@@ -96,4 +101,39 @@ class Run:
             raise Unsupported("this store can't commit a job's own writes with the run's completion: on_commit needs Firestore")
         if self.effects is not None:
             raise RuntimeError("on_commit was called before: put both into one function, which reads before it writes")
+        if self.handed_over:
+            raise RuntimeError(
+                "on_commit after hand_over: the run is completed by the work it was handed over to, use it there"
+            )
         self.effects = effects
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether longer work finishes this run, and the answer to its delivery says only that it was begun."""
+        return self._claim.handed_over
+
+    def hand_over(self, lease_seconds: int) -> None:
+        """Leaves the run to longer work, which goes on with it by `dedup.resume(run.id, run.attempt_id)`.
+
+        Call it before that work is started, and return only when it was: Cloud Scheduler delivers no more then. From here the
+        run is this job's only as long as that work hasn't begun: a job that raises releases it, unless the work has it by then.
+
+        Args:
+            lease_seconds: how long the work may take to begin, such as the start of a container. It is the length of the
+                work's own lease too: how soon the run of a dead one may be taken over.
+
+        Raises:
+            LeaseLost: the run may be another attempt's by now.
+            StoreUnavailable: the store can't be asked.
+            ValueError: the lease is no number of seconds that a record can have.
+            RuntimeError: on_commit was called before.
+        """
+        if self.effects is not None:
+            raise RuntimeError("hand_over after on_commit: the run is completed by the work it is handed over to, not here")
+        longest = self._claim.retention_seconds
+        if type(lease_seconds) is not int or not 1 <= lease_seconds <= longest:
+            raise ValueError(
+                f"hand_over({lease_seconds!r}): a lease is 1 to {longest} whole seconds, as long as DEDUP_RETENTION_SECONDS "
+                "keeps its record"
+            )
+        self._lease.hand_over(lease_seconds)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import click
 
+from dedup.auth import Kind
 from dedup.delivery import ManualRuns, ScopePart
 from dedup.record import LONGEST_LEASE_SECONDS
 from dedup.stores import open_store
@@ -43,6 +44,9 @@ class Settings:
     retention_seconds: int = 86400
     scope: tuple[ScopePart, ...] = ()
     manual_runs: ManualRuns = ManualRuns.SHARE
+    auth: Kind = Kind.IAM
+    audience: str = ""
+    callers: tuple[str, ...] = ()
     log_level: str = "INFO"
 
     @classmethod
@@ -62,6 +66,9 @@ class Settings:
             retention_seconds=read("DEDUP_RETENTION_SECONDS", _seconds, cls.retention_seconds),
             scope=read("DEDUP_SCOPE", _scope, cls.scope),
             manual_runs=read("DEDUP_MANUAL_RUNS", _manual_runs, cls.manual_runs),
+            auth=read("DEDUP_AUTH", _auth, cls.auth),
+            audience=read("DEDUP_AUDIENCE", str, cls.audience),
+            callers=read("DEDUP_CALLERS", _callers, cls.callers),
             log_level=read("DEDUP_LOG_LEVEL", _log_level, cls.log_level),
         )
         if settings.retention_seconds < settings.lease_seconds:
@@ -75,6 +82,7 @@ class Settings:
                 f"DEDUP_STORE={settings.store} is for one machine, and {where} says that this is one instance of several: "
                 "each would keep runs of its own. Use firestore"
             )
+        read.faults += _auth_faults(settings, environ)
         read.refuse_unknown()
         if read.faults:
             raise SettingsError(read.faults)
@@ -135,6 +143,38 @@ def _manual_runs(text: str) -> ManualRuns:
         return ManualRuns(text)
     except ValueError:
         raise ValueError(f"{text!r} is not one of {', '.join(ManualRuns)}") from None
+
+
+def _auth(text: str) -> Kind:
+    try:
+        return Kind(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not one of {', '.join(Kind)}") from None
+
+
+def _callers(text: str) -> tuple[str, ...]:
+    callers = tuple(caller.strip() for caller in text.split(","))
+    for caller in callers:
+        if not re.fullmatch(r"[^@\s]+@[^@\s]+", caller):
+            raise ValueError(f"{caller!r} is no e-mail address: write those of the service accounts that may call, by commas")
+    return callers
+
+
+def _auth_faults(settings: Settings, environ: Mapping[str, str]) -> Iterator[str]:
+    """What would let anybody in, or is said in vain."""
+    chosen = f"DEDUP_AUTH={settings.auth}"
+    if settings.auth is Kind.OIDC and not settings.audience:
+        yield f"{chosen} needs DEDUP_AUDIENCE, what tokens must be made for: the URL that the job is set to"
+    if settings.auth is Kind.OIDC and not settings.callers:
+        yield f"{chosen} needs DEDUP_CALLERS, the e-mail address of the job's account: Google signs tokens for everybody"
+    if settings.auth is not Kind.OIDC and settings.audience:
+        yield f"DEDUP_AUDIENCE says nothing with {chosen}: it is for oidc"
+    if settings.auth is Kind.APP_ENGINE and settings.callers:
+        yield f"DEDUP_CALLERS says nothing with {chosen}: X-Appengine-Cron has no name"
+    if settings.auth is Kind.APP_ENGINE and environ.get("K_SERVICE"):
+        yield f"{chosen} proves nothing where K_SERVICE is set: only App Engine takes X-Appengine-Cron off others' requests"
+    if settings.auth is Kind.IAM and environ.get("GAE_ENV"):
+        yield f"{chosen} proves nothing where GAE_ENV is set: App Engine checks no caller. Use app-engine, or oidc"
 
 
 def _log_level(text: str) -> str:

@@ -6,6 +6,8 @@ locals {
 }
 
 resource "random_id" "database" {
+  count = var.create_database ? 1 : 0
+
   byte_length = 2
 }
 
@@ -13,7 +15,7 @@ resource "google_firestore_database" "runs" {
   count = var.create_database ? 1 : 0
 
   project     = var.project_id
-  name        = coalesce(var.database_id, "${var.name}-runs-${random_id.database.hex}")
+  name        = coalesce(var.database_id, "${var.name}-runs-${random_id.database[0].hex}")
   location_id = coalesce(var.database_location, var.region)
   type        = "FIRESTORE_NATIVE"
 

@@ -50,9 +50,9 @@ locals {
   # After how long without a run that was done, in seconds; 0: no alert. Only a schedule that is alike every day tells it.
   missed_after = {
     for id, job in local.jobs : id => job.paused ? 0 : job.missed_after >= 0 ? job.missed_after : (
-      local.gap[id] != null && alltrue([for field in slice(local.cron[id].fields, 2, 5) : field == "*"])
-      && (can(tonumber(local.cron[id].fields[0])) || local.cron[id].fields[1] == "*")
-      ? local.gap[id].longest + local.recovered[id] + 300 : 0
+      local.gap[id] != null && alltrue([for field in slice(local.fields[id], 2, 5) : field == "*"])
+      && (can(tonumber(local.fields[id][0])) || local.fields[id][1] == "*")
+      ? local.gap[id].longest + local.recovered[id] + 300 + (startswith(job.time_zone, "Etc/") ? 0 : 3600) : 0 # clocks are put back
     )
   }
   done_metric = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_outcomes"

@@ -39,8 +39,8 @@ resource "google_cloud_scheduler_job" "job" {
 
   lifecycle {
     precondition {
-      condition     = each.value.attempt_deadline >= 15 && each.value.attempt_deadline <= 1800
-      error_message = "${each.key}: attempt_deadline_seconds is ${each.value.attempt_deadline}, and Cloud Scheduler takes 15 to 1800. Hand longer work over to something else (run.hand_over)."
+      condition     = each.value.attempt_deadline >= 15 && each.value.attempt_deadline <= 1800 && floor(each.value.attempt_deadline) == each.value.attempt_deadline
+      error_message = "${each.key}: attempt_deadline_seconds is ${each.value.attempt_deadline}, and Cloud Scheduler takes 15 to 1800, here whole seconds. Hand longer work over to something else (run.hand_over)."
     }
     precondition {
       condition     = each.value.attempt_deadline >= var.timeout_seconds
@@ -51,12 +51,8 @@ resource "google_cloud_scheduler_job" "job" {
       error_message = "${each.key}: with renew_lease = false the lease must outlast the job, and lease_seconds (${local.lease}) is below attempt_deadline_seconds (${each.value.attempt_deadline}): another attempt would take the run over while the first still works. Set lease_seconds to ${each.value.attempt_deadline} or more, or renew_lease to true."
     }
     precondition {
-      condition     = contains([0, 1, 2, 3, 4, 5], each.value.retry_count)
-      error_message = "${each.key}: retry_count is ${each.value.retry_count}, and Cloud Scheduler takes 0 to 5. For more retries, set max_retry_duration_seconds."
-    }
-    precondition {
-      condition     = each.value.max_doublings >= 1 && each.value.max_retry_duration >= 0 && local.min_backoff[each.key] > 0 && local.max_backoff[each.key] >= local.min_backoff[each.key]
-      error_message = "${each.key}: max_doublings (${each.value.max_doublings}) is at least 1 (the provider passes over a 0, and Google's default of 5 would rule), max_retry_duration_seconds (${each.value.max_retry_duration}) isn't negative, min_backoff_seconds (${local.min_backoff[each.key]}) is above 0, and max_backoff_seconds (${local.max_backoff[each.key]}) is no less than that."
+      condition     = each.value.max_doublings >= 1 && floor(each.value.max_doublings) == each.value.max_doublings && each.value.max_retry_duration >= 0 && local.min_backoff[each.key] > 0 && local.max_backoff[each.key] >= local.min_backoff[each.key]
+      error_message = "${each.key}: max_doublings (${each.value.max_doublings}) is a whole number, at least 1 (the provider passes over a 0, and Google's default of 5 would rule), max_retry_duration_seconds (${each.value.max_retry_duration}) isn't negative, min_backoff_seconds (${local.min_backoff[each.key]}) is above 0, and max_backoff_seconds (${local.max_backoff[each.key]}) is no less than that."
     }
     precondition {
       condition     = var.allow_no_retries || each.value.retry_count > 0 || each.value.max_retry_duration > 0

@@ -93,25 +93,25 @@ locals {
     )
   }
 
-  longest_history = max(values(local.end_of_retries)...) + var.timeout_seconds + local.lease
+  longest_history = ceil(max(values(local.end_of_retries)...)) + var.timeout_seconds + local.lease
   retention       = coalesce(var.retention_seconds, max(86400, local.longest_history + 1))
 
   # The time between two ticks, where the schedule tells it without a calendar; else null. The n of "*/n" is the longest; the shortest is
   # what is left at the end: */7 comes at 56, and again at 0.
-  cron = {
-    for id, job in local.jobs : id => {
-      fields = split(" ", replace(trimspace(job.schedule), "/ +/", " "))
-      every  = [for field in split(" ", job.schedule) : tonumber(trimprefix(field, "*/")) if can(regex("^\\*/[1-9][0-9]*$", field))]
-    }
+  fields = { for id, job in local.jobs : id => split(" ", replace(trimspace(job.schedule), "/ +/", " ")) }
+  # The n of "*" and "*/n" as minute and as hour, no longer than what they divide; null for all else.
+  every = {
+    for id, fields in local.fields : id => [
+      for place, whole in [60, 24] :
+      fields[place] == "*" ? 1 : can(regex("^\\*/[1-9][0-9]*$", fields[place])) ? min(tonumber(trimprefix(fields[place], "*/")), whole) : null
+    ]
   }
   gap = {
-    for id, cron in local.cron : id => (
-      cron.fields[0] == "*" ? { shortest = 60, longest = 60 } :
-      startswith(cron.fields[0], "*/") ? { shortest = 60 * min(cron.every[0], 60 - floor(59 / cron.every[0]) * cron.every[0]), longest = 60 * cron.every[0] } :
-      !can(tonumber(cron.fields[0])) ? null :
-      cron.fields[1] == "*" ? { shortest = 3600, longest = 3600 } :
-      startswith(cron.fields[1], "*/") ? { shortest = 3600 * min(cron.every[0], 24 - floor(23 / cron.every[0]) * cron.every[0]), longest = 3600 * cron.every[0] } :
-      can(tonumber(cron.fields[1])) ? { shortest = 86400, longest = 86400 } : null
+    for id, every in local.every : id => (
+      every[0] != null ? { shortest = 60 * min(every[0], 60 - floor(59 / every[0]) * every[0]), longest = 60 * every[0] } :
+      !can(tonumber(local.fields[id][0])) ? null :
+      every[1] != null ? { shortest = 3600 * min(every[1], 24 - floor(23 / every[1]) * every[1]), longest = 3600 * every[1] } :
+      can(tonumber(local.fields[id][1])) ? { shortest = 86400, longest = 86400 } : null
     )
   }
 

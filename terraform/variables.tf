@@ -4,6 +4,7 @@
 variable "project_id" {
   description = "The Google Cloud project that everything is created in."
   type        = string
+  nullable    = false
 
   validation {
     condition     = can(regex("^([a-z0-9.]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$", var.project_id))
@@ -14,6 +15,7 @@ variable "project_id" {
 variable "region" {
   description = "Where the function runs, such as us-central1."
   type        = string
+  nullable    = false
 
   validation {
     condition     = can(regex("^[a-z]+-[a-z]+[0-9]+$", var.region))
@@ -24,6 +26,7 @@ variable "region" {
 variable "schedule" {
   description = "When the job runs, as unix-cron: minute, hour, day of month, month, day of week, such as \"30 2 * * *\"."
   type        = string
+  nullable    = false
 
   validation {
     condition     = !can(regex(local.groc, var.schedule))
@@ -41,6 +44,7 @@ variable "name" {
   description = "What the function, the Scheduler job and all that belongs to them are called. Two deployments in one project need two names."
   type        = string
   default     = "scheduled-job"
+  nullable    = false
 
   validation {
     condition     = can(regex("^[a-z]([a-z0-9]|-[a-z0-9])*$", var.name)) && length(var.name) <= 20
@@ -52,6 +56,7 @@ variable "time_zone" {
   description = "The zone that the schedule is meant in, from the tz database. In one with daylight saving time, an hour is skipped or comes twice."
   type        = string
   default     = "Etc/UTC"
+  nullable    = false
 
   validation {
     condition     = can(regex("^[A-Za-z]+(/[A-Za-z0-9_+-]+)*$", var.time_zone))
@@ -69,10 +74,11 @@ variable "paused" {
   description = "Whether the Scheduler jobs are made, but don't run. They can still be forced to."
   type        = bool
   default     = false
+  nullable    = false
 }
 
 variable "jobs" {
-  description = "More Scheduler jobs on the same function, by id. The job tells them apart by run.job_name. What is null is as in the variable of the same name."
+  description = "More Scheduler jobs on the same function, by id. The job tells them apart by run.job_name. What is null is as in the variable of the same name; a body is each job's own."
   type = map(object({
     schedule                   = string
     time_zone                  = optional(string)
@@ -104,6 +110,10 @@ variable "jobs" {
   validation {
     condition     = alltrue([for job in values(var.jobs) : can(regex(local.groc, job.schedule)) || can(regex(local.unix_cron, job.schedule))])
     error_message = "A schedule of jobs is not unix-cron: ${join(", ", [for id, job in var.jobs : "${id}: \"${job.schedule}\"" if !can(regex(local.unix_cron, job.schedule))])}. It has five fields (minute, hour, day of month, month, day of week), such as \"30 2 * * *\"."
+  }
+  validation {
+    condition     = alltrue([for job in values(var.jobs) : job.retry_count == null ? true : contains([0, 1, 2, 3, 4, 5], job.retry_count)])
+    error_message = "A retry_count of jobs is not 0 to 5: Cloud Scheduler takes no more. For more retries, set max_retry_duration_seconds."
   }
 }
 
@@ -160,6 +170,11 @@ variable "retry_count" {
   description = "How often Cloud Scheduler retries, 0 to 5. Null: 5."
   type        = number
   default     = null
+
+  validation {
+    condition     = var.retry_count == null ? true : contains([0, 1, 2, 3, 4, 5], var.retry_count)
+    error_message = "retry_count is 0 to 5: Cloud Scheduler takes no more. For more retries, set max_retry_duration_seconds."
+  }
 }
 
 variable "allow_no_retries" {
@@ -227,7 +242,7 @@ variable "create_database" {
 }
 
 variable "database_id" {
-  description = "The Firestore database. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted database's id can't be used again for minutes."
+  description = "The Firestore database. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted database's id can't be used again for minutes, and one that is left behind keeps its own."
   type        = string
   default     = null
 
@@ -360,6 +375,11 @@ variable "min_instances" {
   type        = number
   default     = 0
   nullable    = false
+
+  validation {
+    condition     = var.min_instances >= 0 && floor(var.min_instances) == var.min_instances
+    error_message = "min_instances is 0 or more."
+  }
 }
 
 variable "max_instances" {
@@ -417,6 +437,11 @@ variable "notification_channels" {
   type        = list(string)
   default     = []
   nullable    = false
+
+  validation {
+    condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", channel))])
+    error_message = "notification_channels holds whole ids, such as projects/my-project/notificationChannels/123, as gcloud beta monitoring channels list shows them."
+  }
 }
 
 # The rest
@@ -425,6 +450,11 @@ variable "scheduler_region" {
   description = "Where the Scheduler jobs are, if not in the function's region."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.scheduler_region == null ? true : can(regex("^[a-z]+-[a-z]+[0-9]+$", var.scheduler_region))
+    error_message = "scheduler_region is a region such as us-central1, not a zone or a multi-region."
+  }
 }
 
 variable "labels" {

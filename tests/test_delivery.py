@@ -13,7 +13,7 @@ from flask import Flask, request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.delivery import BadDelivery, Delivery, ManualRuns, ScopePart, from_request
+from dedup.delivery import BadDelivery, Delivery, ManualRuns, ScopePart, from_idempotency_key, from_request
 
 JOB_NAME = "X-CloudScheduler-JobName"
 SCHEDULE_TIME = "X-CloudScheduler-ScheduleTime"
@@ -492,3 +492,97 @@ def test_anything_is_a_delivery_or_a_bad_one(
         delivery = read(None, None, scope=scope, manual_runs=manual_runs, environ_overrides=environ)
         assert delivery.run_id == sha256(delivery.key)
         assert delivery.key.isascii()
+
+
+# A call's key in place of the two headers.
+
+KEY = "7b9d0f3e-5f0a-4c8e-9a51-2d1c8c1f6f0e"
+
+
+def keyed(*values: str, service: str = "billing") -> Delivery:
+    """A call with these keys."""
+    with app.test_request_context(method="POST", headers=[("Idempotency-Key", value) for value in values]):
+        return from_idempotency_key(request, service, now=AT_NOON)
+
+
+@pytest.mark.parametrize("text", [KEY, f" {KEY} ", f'"{KEY}"', f' "{KEY}" '])
+def test_a_key_is_read_bare_and_quoted(text: str) -> None:
+    """A key is the same with quotes, as the IETF's draft has it, and without."""
+    delivery = keyed(text)
+    assert (delivery.job_name, delivery.schedule_time, delivery.idempotency_key) == ("billing", AT_NOON, KEY)
+    assert delivery.run_id == sha256(f"Idempotency-Key:/billing/{KEY}")
+
+
+@pytest.mark.parametrize("text", ["x", "!", "~", "'", "a" * 255, "0" * 64])
+def test_what_can_be_seen_is_a_key(text: str) -> None:
+    """1 to 255 visible ASCII characters are a key, a run's id among them."""
+    assert keyed(text).idempotency_key == text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is blank"),
+        ("   ", "is blank"),
+        ('""', "is not a key"),
+        ('"', "is not a key"),
+        ('"half', "is not a key"),
+        ("a b", "is not a key"),
+        ("a\x01b", "is not a key"),
+        ("a\tb", "is not a key"),
+        ("a\x7fb", "is not a key"),
+        ("a\\b", "is not a key"),
+        ("clé", "is not a key"),
+        ("a" * 256, "is not a key"),
+        ("a" * 10240, "is not a key"),
+        ("a,b", "more than once"),
+    ],
+    ids=map(str, range(14)),
+)
+def test_what_is_no_key_is_refused(text: str, told: str) -> None:
+    """A key that is blank, of 10 KB, or has control characters is refused by name, and not shown whole."""
+    with pytest.raises(BadDelivery, match=r"^Idempotency-Key") as refusal:
+        keyed(text)
+    assert told in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_key_that_is_sent_twice_is_refused() -> None:
+    """Two keys are no key."""
+    with pytest.raises(BadDelivery, match="more than once"):
+        keyed(KEY, KEY)
+
+
+def test_no_key_is_refused() -> None:
+    """A call without a key is refused: nothing would tell it from its repetition."""
+    with pytest.raises(BadDelivery, match="Idempotency-Key is missing: the caller sends it"):
+        keyed()
+
+
+def test_a_services_name_is_checked() -> None:
+    """A name that could pass for two parts of the key is the service's own mistake."""
+    with pytest.raises(ValueError, match="not a service's name"):
+        keyed(KEY, service="billing/eu")
+
+
+def test_the_callers_own_run_is_another_one() -> None:
+    """One key at two services, and the run that it is the id of, are three runs."""
+    run = read()
+    ids = {run.run_id, keyed(run.run_id).run_id, keyed(run.run_id, service="shipping").run_id}
+    assert len(ids) == 3
+
+
+def test_no_jobs_key_is_a_calls_key() -> None:
+    """Whatever a job is called and wherever it is from, its key can't be that of a call."""
+    job = Delivery("billing", AT_NOON, scope=("Idempotency-Key:",))
+    assert job.key.startswith("Idempotency-Key%3A/")
+    assert not job.key.startswith("Idempotency-Key:")
+
+
+def test_a_call_arrives_now() -> None:
+    """Without a given time, a call's time is the instance's: it is for people, and tells no runs apart."""
+    before = datetime.now(UTC)
+    with app.test_request_context(method="POST", headers={"Idempotency-Key": KEY}):
+        delivery = from_idempotency_key(request, "billing")
+    assert before <= delivery.schedule_time <= datetime.now(UTC)
+    assert delivery.run_id == keyed(KEY).run_id

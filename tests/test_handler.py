@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from flask import Flask, Response, request
 from werkzeug.exceptions import ClientDisconnected
 
+import dedup
 import dedup.handler
 from dedup import LeaseLost, PermanentError, Run, telemetry
 from dedup.delivery import ManualRuns, ScopePart
@@ -878,3 +880,112 @@ def test_a_forced_run_is_judged_by_this_instances_clock(house: House) -> None:
     house.settings = Settings(manual_runs=ManualRuns.REFUSE)
     assert house.deliver(headers=HEADERS | {"X-CloudScheduler-ScheduleTime": "2026-10-16T13:00:00Z"}).status_code == 400
     assert house.deliver().status_code == 200
+
+
+# A run that is handed over to longer work.
+
+
+def test_the_run_was_handed_over(house: House) -> None:
+    """A job that hands its run over is answered 202; the run is still in progress, for as long as the hand-over says."""
+    response = house.deliver(lambda run: run.hand_over(1200))
+    assert seen(response) == (202, "Run handed over", RUN_ID, None)
+    assert (house.status, house.line["outcome"], house.line["severity"]) == (Status.IN_PROGRESS, "handed_over", "INFO")
+    assert house.store.calls == ["claim_run", "renew_run"]
+    house.clock.pause(1199)
+    assert seen(house.deliver())[:2] == (409, "Run in progress")
+    house.clock.pause(2)
+    assert seen(house.deliver())[:2] == (200, "Run processed")
+
+
+def test_a_job_that_raises_after_the_hand_over(house: House) -> None:
+    """Work that couldn't be started releases the run: the next delivery needn't wait for the long lease."""
+
+    def job(run: Run) -> None:
+        run.hand_over(1200)
+        fail(run)
+
+    assert seen(house.deliver(job))[:2] == (500, "error: job failed")
+    assert house.record is None
+
+
+def test_a_job_that_raises_after_the_work_has_begun(house: House) -> None:
+    """Where the work has begun all the same, an error of the job that started it leaves the run to it."""
+    begun = []
+
+    def job(run: Run) -> None:
+        run.hand_over(1200)
+        house.clock.pause(1)  # the store's clock is the fencing token
+        begun.append(dedup.resume(run.id, run.attempt_id, store=house.store, clock=house.clock, task_attempt=0))
+        begun[0].__enter__()
+        fail(run)
+
+    assert seen(house.deliver(job))[:2] == (500, "error: job failed")
+    assert house.status is Status.IN_PROGRESS
+    assert [line["severity"] for line in house.lines if "outcome" not in line] == ["ERROR"]
+    begun[0].__exit__(None, None, None)
+    assert house.status is Status.COMPLETED
+
+
+def test_a_hand_over_that_cant_be_written(house: House) -> None:
+    """Where the store doesn't take the hand-over, the job fails before it starts the work, and the run is released."""
+    house.store.before["renew_run"] = [DOWN]
+    assert seen(house.deliver(lambda run: run.hand_over(1200)))[:2] == (500, "error: job failed")
+    assert house.record is None
+
+
+def test_the_work_renews_its_lease_until_its_time_is_over(house: House) -> None:
+    """Work of hours keeps its run by the hand-over's lease, and no longer than its task may take."""
+    house.deliver(lambda run: run.hand_over(600))
+    record = house.record
+    assert record is not None
+    assert record.attempt_id is not None
+    how: dict[str, Any] = {"store": house.store, "clock": house.clock, "task_attempt": 0, "timeout_seconds": 7200}
+    with dedup.resume(RUN_ID, record.attempt_id, **how) as run:
+        assert (run.deadline - house.clock.utcnow()).total_seconds() == 7200
+        for _ in range(9):
+            house.clock.advance(780)
+            assert seen(house.deliver())[:2] == (409, "Run in progress")
+        house.clock.advance(7200)
+        assert run.lost
+        assert seen(house.deliver())[:2] == (200, "Run processed")
+
+
+def test_the_work_is_named_with_the_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's result is the Cloud Run execution that did it, and its own line tells of its end."""
+    monkeypatch.setenv("CLOUD_RUN_EXECUTION", "nightly-abc")
+    monkeypatch.setenv("CLOUD_RUN_TASK_ATTEMPT", "3")
+    house.deliver(lambda run: run.hand_over(600))
+    record = house.record
+    assert record is not None
+    assert record.attempt_id is not None
+    with pytest.raises(ZeroDivisionError), dedup.resume(RUN_ID, record.attempt_id, store=house.store, max_retries=4):
+        raise ZeroDivisionError
+    with dedup.resume(RUN_ID, record.attempt_id, store=house.store, max_retries=3):
+        pass
+    assert house.record is not None
+    assert house.record.result == "nightly-abc"
+    [line] = [json.loads(line) for line in house.capsys.readouterr().out.splitlines()]
+    assert (line["outcome"], line["run_id"], line["message"]) == ("processed", RUN_ID, "nightly: Run processed")
+
+
+# Calls that carry a key in place of Cloud Scheduler's headers.
+
+
+def test_a_call_with_a_key_is_done_once(house: House) -> None:
+    """A service's handler does a call's work once, by its Idempotency-Key."""
+    how: dict[str, Any] = {
+        "delivery": partial(dedup.from_idempotency_key, service="billing"),
+        "store": house.store,
+        "clock": house.clock,
+    }
+    ran: list[tuple[str, str]] = []
+    answers = []
+    for headers in ({"Idempotency-Key": RUN_ID}, {"idempotency-key": f'"{RUN_ID}"'}, HEADERS):
+        with app.test_request_context(method="POST", headers=headers):
+            response = dedup.handler.handle(request, lambda run: ran.append((run.id, run.job_name)), **how)
+        answers.append((response.status_code, response.get_data(as_text=True)))
+    assert answers[:2] == [(200, "Run processed"), (200, "Duplicate run skipped")]
+    assert answers[2][0] == 400
+    assert "Idempotency-Key is missing: the caller sends it" in answers[2][1]
+    assert ran == [(hashlib.sha256(f"Idempotency-Key:/billing/{RUN_ID}".encode()).hexdigest(), "billing")]
+    assert house.record is None

@@ -85,6 +85,16 @@ def test_only_the_chosen_stores_library_is_imported(store: str, there: str, not_
     assert not_there not in imported(store)["modules"]
 
 
+@pytest.mark.parametrize(("auth", "there"), [("iam", False), ("oidc", True)])
+def test_a_cold_start_loads_nothing_that_is_not_chosen(auth: str, there: bool) -> None:
+    """Google's auth library is loaded where tokens are verified here, and what calls Google's APIs where a job imports it."""
+    oidc = {"DEDUP_AUDIENCE": "https://a.run.app", "DEDUP_CALLERS": "a@b.com"} if auth == "oidc" else {}
+    told = "import main, sys; print(*(name for name in ('google.auth', 'requests', 'dedup.forward') if name in sys.modules))"
+    done = python(told, DEDUP_STORE="sqlite:///x", DEDUP_AUTH=auth, **oidc)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == (["google.auth", "requests"] if there else [])
+
+
 def test_the_entry_point_is_the_documented_examples(tmp_path: Path) -> None:
     """The framework finds `handle_scheduled_job`: delivered twice, the run is done once."""
     done = python(DELIVER, DEDUP_STORE=f"sqlite:///{tmp_path}/runs.db", DEDUP_LOG_LEVEL="ERROR")

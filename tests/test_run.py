@@ -51,9 +51,10 @@ def test_tells_what_was_claimed(claim: Claim, clock: ManualClock) -> None:
     run = make_run(claim, clock, b"sent")
     assert (run.id, run.job_name, run.schedule_time, run.scope) == ("a" * 64, "nightly", NOON, "prod/eu")
     assert (run.attempt, run.body, run.deadline, run.lost) == (2, b"sent", DEADLINE, False)
+    assert run.attempt_id == "b" * 32
 
 
-@pytest.mark.parametrize("name", ["id", "job_name", "schedule_time", "scope", "attempt", "lost"])
+@pytest.mark.parametrize("name", ["id", "job_name", "schedule_time", "scope", "attempt", "attempt_id", "handed_over", "lost"])
 def test_what_was_claimed_is_not_the_jobs_to_change(claim: Claim, clock: ManualClock, name: str) -> None:
     """A job can't turn its run into another one by mistake."""
     with pytest.raises(AttributeError):
@@ -113,9 +114,83 @@ def test_on_commit_says_where_it_is_not_supported(claim: Claim, clock: ManualClo
     assert run.effects is None
 
 
+class Renewed:
+    """A store that renews, or says that the run is lost."""
+
+    def __init__(self, held: bool) -> None:
+        self.held = held
+        self.renewed: list[int] = []
+
+    def renew_run(self, claim: Claim) -> bool:
+        """Notes the lease's length."""
+        self.renewed.append(claim.lease_seconds)
+        return self.held
+
+
+def handing_over(claim: Claim, clock: ManualClock, store: Renewed) -> Run:
+    """The run of a claim whose lease can be lengthened."""
+    lease = Lease(store, claim, renews=True, ends_at=clock.monotonic() + 3600, clock=clock)  # type: ignore[arg-type]
+    lease.__enter__()
+    return Run(claim, lease, body=b"", deadline=DEADLINE, supports_effects=True)
+
+
+def test_hand_over_ends_renewal(claim: Claim, clock: ManualClock) -> None:
+    """A hand-over renews the lease once, for so long, and then leaves renewal to the work."""
+    store = Renewed(held=True)
+    run = handing_over(claim, clock, store)
+    assert not run.handed_over
+    run.hand_over(600)
+    clock.advance(3000)
+    assert (store.renewed, run.handed_over) == ([600], True)
+
+
+def test_hand_over_of_a_run_that_is_lost(claim: Claim, clock: ManualClock) -> None:
+    """A run that isn't this attempt's any more can't be handed over: neither where the store says so, nor after its lease."""
+    run = handing_over(claim, clock, Renewed(held=False))
+    with pytest.raises(dedup.LeaseLost):
+        run.hand_over(600)
+    assert run.lost
+    store = Renewed(held=True)
+    late = handing_over(claim, clock, store)
+    clock.pause(300)
+    with pytest.raises(dedup.LeaseLost):
+        late.hand_over(600)
+    assert (run.handed_over, late.handed_over, store.renewed) == (False, False, [])
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 86401, 1.5, "600", True, None])
+def test_hand_over_takes_whole_seconds(claim: Claim, clock: ManualClock, seconds: Any) -> None:
+    """A lease that isn't whole seconds, or would outlive its record, is told."""
+    store = Renewed(held=True)
+    with pytest.raises(ValueError, match="1 to 86400 whole seconds"):
+        handing_over(claim, clock, store).hand_over(seconds)
+    assert store.renewed == []
+
+
+def test_hand_over_and_on_commit_exclude_each_other(claim: Claim, clock: ManualClock) -> None:
+    """A run is completed by its job or by the work that it was handed over to: on_commit belongs to the one that does."""
+    run = handing_over(claim, clock, Renewed(held=True))
+    run.hand_over(86400)
+    with pytest.raises(RuntimeError, match="after hand_over"):
+        run.on_commit(lambda transaction: None)
+    other = handing_over(claim, clock, Renewed(held=True))
+    claim.handed_over = False
+    other.on_commit(lambda transaction: None)
+    with pytest.raises(RuntimeError, match="after on_commit"):
+        other.hand_over(600)
+
+
 def test_public_names() -> None:
     """A fork needs nothing but the package's own names."""
-    assert set(dedup.__all__) == {"LeaseLost", "PermanentError", "Run", "Unsupported", "handle"}
+    assert set(dedup.__all__) == {
+        "LeaseLost",
+        "PermanentError",
+        "Run",
+        "Unsupported",
+        "from_idempotency_key",
+        "handle",
+        "resume",
+    }
     assert all(hasattr(dedup, name) for name in dedup.__all__)
     assert dedup.Run is Run
     assert issubclass(dedup.PermanentError, Exception)

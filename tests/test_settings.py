@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dedup.auth import Kind
 from dedup.delivery import ManualRuns, ScopePart
 from dedup.settings import Settings, SettingsError
 from dedup.stores import open_store
@@ -201,10 +202,42 @@ def test_other_peoples_variables_are_left_alone() -> None:
 @pytest.mark.parametrize("where", ["K_SERVICE", "GAE_ENV"])
 def test_sqlite_is_refused_where_instances_come_and_go(where: str) -> None:
     """On Cloud Run, Cloud Functions and App Engine an instance's own disk deduplicates nothing; Firestore does."""
-    [fault] = faults(**{where: "nightly", "DEDUP_STORE": "sqlite:///runs.db"})
+    auth = Kind.APP_ENGINE if where == "GAE_ENV" else Kind.IAM
+    [fault] = faults(**{where: "nightly", "DEDUP_AUTH": auth, "DEDUP_STORE": "sqlite:///runs.db"})
     assert fault.startswith("DEDUP_STORE=sqlite:///runs.db")
     assert where in fault
-    assert Settings.from_environment({where: "nightly"}) == Settings()
+    assert Settings.from_environment({where: "nightly", "DEDUP_AUTH": auth}) == Settings(auth=auth)
+
+
+OIDC = {"DEDUP_AUTH": "oidc", "DEDUP_AUDIENCE": "https://a.run.app", "DEDUP_CALLERS": "a@b.com, c@d.com"}
+
+
+def test_who_may_call() -> None:
+    """The three means, and of oidc the audience and the callers, are read."""
+    assert Settings.from_environment({}).auth is Kind.IAM
+    assert Settings.from_environment({"DEDUP_CALLERS": "a@b.com"}).callers == ("a@b.com",)
+    read = Settings.from_environment(OIDC)
+    assert (read.auth, read.audience, read.callers) == (Kind.OIDC, "https://a.run.app", ("a@b.com", "c@d.com"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({"DEDUP_AUTH": "basic"}, "'basic' is not one of iam, oidc, app-engine"),
+        ({"DEDUP_CALLERS": "a@b.com,scheduler"}, "'scheduler' is no e-mail address"),
+        ({"DEDUP_CALLERS": "a@b.com,"}, "'' is no e-mail address"),
+        ({**OIDC, "DEDUP_AUDIENCE": ""}, "DEDUP_AUTH=oidc needs DEDUP_AUDIENCE"),
+        ({**OIDC, "DEDUP_CALLERS": ""}, "DEDUP_AUTH=oidc needs DEDUP_CALLERS"),
+        ({"DEDUP_AUDIENCE": "https://a.run.app"}, "DEDUP_AUDIENCE says nothing with DEDUP_AUTH=iam"),
+        ({"DEDUP_AUTH": "app-engine", "DEDUP_CALLERS": "a@b.com"}, "DEDUP_CALLERS says nothing with DEDUP_AUTH=app-engine"),
+        ({"DEDUP_AUTH": "app-engine", "K_SERVICE": "nightly"}, "DEDUP_AUTH=app-engine proves nothing where K_SERVICE is set"),
+        ({"GAE_ENV": "standard"}, "DEDUP_AUTH=iam proves nothing where GAE_ENV is set"),
+    ],
+)
+def test_what_would_let_anybody_in_is_refused(environ: dict[str, str], told: str) -> None:
+    """A means that proves nothing where it is used, and half a means, stop the start."""
+    [fault] = faults(**environ)
+    assert told in fault
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class Claim:
     """Monotonic time before the first write whose fate isn't known."""
     create_unclear: bool = False
     """A create went unacknowledged: it may still arrive, after whatever we do next."""
+    handed_over: bool = False
+    """Longer work goes on under this attempt's id: a write that isn't ours is the work's own."""
 
     @property
     def margin_seconds(self) -> float:
@@ -98,10 +100,17 @@ class Claim:
     def found(self, record: RunRecord) -> None:
         """Notes a record of ours that was read again: an unclear write of ours may have made it."""
         if record.updated_at != self.token:
-            if self.unsettled_since is not None:
+            if self.unsettled_since is not None and record.lease_seconds == self.lease_seconds:
                 self.wrote(record.updated_at, self.unsettled_since)
             self.token = record.updated_at
         self.attempts = record.attempts
+
+    def may_finish(self, record: RunRecord) -> bool:
+        """Whether the run is still this attempt's to finish.
+
+        Once it is handed over, only as long as the work it was handed to hasn't begun: that writes in the same name.
+        """
+        return record.is_held_by(self.attempt_id) and (not self.handed_over or record.updated_at == self.token)
 
     def has_ended(self, record: RunRecord | None, ending: Ending) -> bool:
         """Whether the run stands as this attempt wanted to leave it.
@@ -150,7 +159,7 @@ class RunStore(Protocol):
         ...
 
     def renew_run(self, claim: Claim) -> bool:
-        """Lets the lease begin anew. False: the run isn't this attempt's any more."""
+        """Lets the lease begin anew, of the length that the claim says. False: the run isn't this attempt's any more."""
         ...
 
     def finish_run(

@@ -34,13 +34,12 @@ CONTENDED_CLAIMS = 5
 """How often another attempt may be faster before a claim gives the run up to it."""
 REFUSED_FINISHES = 3
 """How often a finish is tried again whose precondition was refused though the run is still its own."""
+LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
+"""What runs are filtered by when they are listed, newest schedule_time first; terraform/firestore.tf indexes just these."""
 
 PAGE = 300
 """How many runs one query of a listing reads."""
 PAGE_SECONDS = 10.0
-
-LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
-"""What listings of runs filter by, each the newest `schedule_time` first: the only queries here, and the indexes they need."""
 
 _REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
 """The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
@@ -120,7 +119,8 @@ class FirestoreRunStore:
             if record is None or not record.is_held_by(claim.attempt_id):
                 return False
             claim.found(record)
-            if record.updated_at != token:  # an earlier try of ours has arrived
+            arrived = record.updated_at != token and record.lease_seconds == claim.lease_seconds
+            if arrived:  # an earlier try of ours
                 return True
         return False
 
@@ -155,7 +155,7 @@ class FirestoreRunStore:
             if claim.has_ended(record, ending):
                 claim.token = None
                 return True
-            if record is None or not record.is_held_by(claim.attempt_id):
+            if record is None or not claim.may_finish(record):
                 return False
             claim.found(record)
         return False
@@ -291,7 +291,6 @@ class FirestoreRunStore:
         return {
             "status": Status.IN_PROGRESS.value,
             "attempt_id": claim.attempt_id,
-            "lease_seconds": claim.lease_seconds,
             "job_name": claim.job_name,
             "schedule_time": claim.schedule_time,
             "attempts": attempts,
@@ -303,6 +302,7 @@ class FirestoreRunStore:
     def _lease_fields(self, claim: Claim) -> dict[str, Any]:
         now = self._utcnow()
         return {
+            "lease_seconds": claim.lease_seconds,
             "lease_expires": now + timedelta(seconds=claim.lease_seconds),
             "expire_at": now + timedelta(seconds=claim.retention_seconds),
         }

@@ -114,7 +114,7 @@ class SQLiteRunStore:
         """Ends the attempt where the run is still its own, in one transaction, which `effects` may write into."""
         with self._transaction(within_seconds) as (db, now):
             record = _read(db, claim.run_id)
-            if record is None or not record.is_held_by(claim.attempt_id):
+            if record is None or not claim.may_finish(record):
                 return claim.has_ended(record, ending)
             if ending is Ending.RELEASED:
                 db.execute("DELETE FROM scheduler_runs WHERE run_id = ?", (claim.run_id,))
@@ -251,7 +251,6 @@ def _claim_fields(claim: Claim, now: datetime, attempts: int) -> dict[str, Any]:
     return {
         "status": Status.IN_PROGRESS.value,
         "attempt_id": claim.attempt_id,
-        "lease_seconds": claim.lease_seconds,
         "renewed_at": None,
         "job_name": claim.job_name,
         "schedule_time": claim.schedule_time,
@@ -267,6 +266,7 @@ def _claim_fields(claim: Claim, now: datetime, attempts: int) -> dict[str, Any]:
 
 def _lease_fields(claim: Claim, now: datetime) -> dict[str, Any]:
     return {
+        "lease_seconds": claim.lease_seconds,
         "lease_expires": now + timedelta(seconds=claim.lease_seconds),
         "expire_at": now + timedelta(seconds=claim.retention_seconds),
     }

@@ -185,7 +185,7 @@ def start(environ: Mapping[str, str], log: Path, source: Path = LEDGER_JOB) -> S
         process = subprocess.Popen(
             [framework, "--target", "handle_scheduled_job", "--source", source, "--host", "127.0.0.1", "--port", str(port)],
             cwd=ROOT,
-            env={**_inherited(), "PYTHONPATH": str(ROOT), **environ},
+            env={**inherited(), "PYTHONPATH": str(ROOT), **environ},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -216,6 +216,6 @@ def await_answer(server: Server) -> None:
     raise RuntimeError(f"functions-framework did not answer within {START_SECONDS} s:\n{server.output}")
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """The environment without anything that the framework, the library or Google's clients read."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED) and name not in _NOR}

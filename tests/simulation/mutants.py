@@ -62,7 +62,7 @@ MUTANTS = [
         "drop the attempt check in finish",
         _one(
             FIRESTORE,
-            "                return True\n            if record is None or not record.is_held_by(claim.attempt_id):\n"
+            "                return True\n            if record is None or not claim.may_finish(record):\n"
             "                return False\n            claim.found(record)\n        return False",
             "                return True\n            if record is None:\n"
             "                return False\n            claim.found(record)\n        return False",

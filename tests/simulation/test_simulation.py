@@ -26,13 +26,15 @@ SHORT = Rules(lease_seconds=5, waits_are_time=True, codes=(*MERGED, "DEADLINE_EX
 """A lease hardly longer than a time-out, where waiting counts."""
 
 WORLDS = {
-    "two faults, of which time may be one": Rules(faults=2, passes=1, together=2),
+    "two faults, of which time may be one": Rules(
+        faults=2, passes=1, together=2, outcomes=("returns", "raises", "permanent", "looks")
+    ),
     "one error, each other code": Rules(faults=1, passes=0, codes=OTHERS, kinds=("lost", "refused", "late"), counts=("fault",)),
     "time twice, by a little or a lot": Rules(
         faults=0, passes=2, jumps=("expiry", "part"), outcomes=("returns", "looks"), counts=("pass",)
     ),
     "a renewal and a fault": Rules(faults=1, passes=0, ticks=1, outcomes=DONE, counts=("renewal",)),
-    "two renewals and time": Rules(faults=0, passes=1, ticks=2, outcomes=("returns", "looks"), counts=("renewal",)),
+    "two renewals and time": Rules(faults=0, passes=1, ticks=2, outcomes=("returns",), counts=("renewal",)),
     "effects, a fault and time": Rules(faults=1, passes=1, effects=True, outcomes=("returns",), counts=("transaction",)),
     "effects, each other code": Rules(
         faults=1,

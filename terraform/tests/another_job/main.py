@@ -1,0 +1,1 @@
+"""A job of another folder, as source_dir names it."""

@@ -1,0 +1,5 @@
+mock_resource "random_id" {
+  defaults = {
+    hex = "beef"
+  }
+}

@@ -1,0 +1,1 @@
+"""terraform/: what it plans, refuses, and leaves behind."""

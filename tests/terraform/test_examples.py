@@ -1,0 +1,42 @@
+"""The examples and the files of variables can be planned as they are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.size import WHOLE
+from tests.terraform.workspace import ROOT, Terraform
+
+EXAMPLES = sorted(path.parent.name for path in ROOT.joinpath("terraform", "examples").glob("*/main.tf"))
+ENVIRONMENTS = sorted(path.name for path in ROOT.joinpath("terraform").glob("*.tfvars"))
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_is_planned(example: str, terraform: Terraform) -> None:
+    """An example needs only a project to be planned, and no check fails."""
+    own = Terraform(terraform.folder / "examples" / example)
+    own.init(terraform.providers)
+
+    told = own("plan", "-input=false", "-lock=false", "-no-color", "-var=project_id=my-project")
+
+    assert re.search(r"^Plan: [1-9]\d+ to add, 0 to change, 0 to destroy\.$", told, re.MULTILINE)
+    assert "Warning" not in told
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_an_environment_is_planned(environment: str, terraform: Terraform) -> None:
+    """An environment's file says all that a plan needs, and no check fails."""
+    told = terraform("plan", "-input=false", "-lock=false", "-no-color", f"-var-file={environment}")
+
+    assert re.search(r"^Plan: [1-9]\d+ to add, 0 to change, 0 to destroy\.$", told, re.MULTILINE)
+    assert "Warning" not in told
+
+
+def test_there_are_examples_and_environments() -> None:
+    """None of them is left out here because it isn't found."""
+    assert EXAMPLES == ["existing_database", "module", "over_documented_example", "second_region"]
+    assert ENVIRONMENTS == ["production.tfvars", "staging.tfvars"]
