@@ -156,15 +156,14 @@ def _twice(deliver: Callable[[], Heard]) -> list[Heard]:
     return heard
 
 
-def headers_of(job: str, schedule_time: str, *, token: str | None = None) -> dict[str, str]:
+def headers_of(job: str, schedule_time: str) -> dict[str, str]:
     """What Cloud Scheduler sends with each attempt at a run."""
-    sent = {
+    return {
         "User-Agent": USER_AGENT,
         "X-CloudScheduler": "true",
         JOB_NAME_HEADER: job,
         SCHEDULE_TIME_HEADER: schedule_time,
     }
-    return sent | ({"Authorization": f"Bearer {token}"} if token is not None else {})
 
 
 def unsigned_token(email: str, audience: str, now: datetime) -> str:

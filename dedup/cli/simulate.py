@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from dedup.cli.output import NO, Duration, printable, rfc3339, seconds_text, write_json
-from dedup.cli.scheduler import Attempt, Clock, Heard, RetryPolicy, attempts, headers_of, send, unsigned_token
+from dedup.cli.scheduler import Attempt, Clock, RetryPolicy, attempts, headers_of, send, unsigned_token
 from dedup.delivery import BadDelivery, parse_schedule_time
 
 DEFAULTS = RetryPolicy()
@@ -23,11 +22,70 @@ class Tick:
 
     Args:
         time: its scheduled time.
+        due_at: when it is delivered, in seconds of the simulation's clock.
         forced: by hand, ahead of that time.
     """
 
     time: datetime
+    due_at: float
     forced: bool = False
+
+
+@dataclass
+class Simulation:
+    """One Cloud Scheduler job.
+
+    Args:
+        job: its id.
+        url: its target.
+        headers: what is sent besides Cloud Scheduler's own.
+        body: likewise.
+        policy: its retries.
+        clock: by which it goes.
+        gap: seconds from one tick to the next; None: there is one tick only.
+        next_tick: `end` or `skip`.
+        duplicated: the attempts that arrive twice.
+        unheard: the attempts whose answers get lost.
+        as_json: how all of it is told.
+    """
+
+    job: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    policy: RetryPolicy
+    clock: Clock
+    gap: float | None
+    next_tick: str
+    duplicated: frozenset[int]
+    unheard: frozenset[int]
+    as_json: bool
+    busy_until: float = 0.0
+    """Until when the last run was retried."""
+
+    def run(self, tick: Tick) -> bool:
+        """Delivers a tick's run, as often as it takes, and says whether it was done."""
+        if self.next_tick == "skip" and self.busy_until > tick.due_at:
+            _print_skipped(tick, self.job, as_json=self.as_json)
+            return False
+        self.clock.wait(tick.due_at - self.clock.now())
+        time = rfc3339(tick.time)
+        if not self.as_json:
+            click.echo(f"{self.job} of {time}{', forced by hand' if tick.forced else ''}, to {self.url}")
+        headers = {**headers_of(self.job, time), **self.headers}
+        made = None
+        for made in attempts(
+            lambda: send(self.url, headers, self.body, self.policy.attempt_deadline / self.clock.fast),
+            self.policy,
+            self.clock,
+            next_tick=self.gap if self.next_tick == "end" else None,
+            duplicated=self.duplicated,
+            unheard=self.unheard,
+        ):
+            _print_attempt(made, tick, self.job, as_json=self.as_json)
+        if not tick.forced:
+            self.busy_until = self.clock.now()
+        return made is not None and made.done
 
 
 @click.command()
@@ -101,42 +159,33 @@ def simulate(
         raise click.UsageError(f"--max-backoff ({max_backoff:g} s) is below --min-backoff ({min_backoff:g} s)")
     policy = RetryPolicy(attempt_deadline, retry_count, max_retry_duration, min_backoff, max_backoff, max_doublings)
     begins_at = _first_time(first, manual=manual)
+    sent = dict(_read_header(text) for text in headers)
+    if email is not None:
+        sent["Authorization"] = f"Bearer {unsigned_token(email, url, datetime.now(UTC))}"
     gap = interval if interval is not None else 60.0 if ticks > 1 else None
-    clock = Clock(fast)
-    token = unsigned_token(email, url, datetime.now(UTC)) if email is not None else None
-    extra = dict(_read_header(text) for text in headers)
-    due = [Tick(begins_at + timedelta(seconds=(gap or 0) * number)) for number in range(ticks)]
-    if manual:
-        due.insert(0, Tick(begins_at, forced=True))
-
-    # A run that is forced by hand comes now, and its tick at its own time, by which DEDUP_MANUAL_RUNS tells them apart.
-    ahead = max(0.0, (begins_at - datetime.now(UTC)).total_seconds()) if manual else 0.0
-    all_done = True
-    busy_until = 0.0
-    for tick in due:
-        due_at = 0.0 if tick.forced else ahead + (tick.time - begins_at).total_seconds()
-        if busy_until > due_at and not tick.forced and gap is not None:
-            _print_skipped(tick, job, as_json=as_json)
-            all_done = False
-            continue
-        clock.wait(due_at - clock.now())
-        time = rfc3339(tick.time)
-        if not as_json:
-            click.echo(f"{job} of {time}{', forced by hand' if tick.forced else ''}, to {url}")
-        deliver = _deliverer(
-            url, {**headers_of(job, time, token=token), **extra}, message_body.encode(), attempt_deadline / fast
-        )
-        ends_at = gap if next_tick == "end" else None
-        last = None
-        for last in attempts(
-            deliver, policy, clock, next_tick=ends_at, duplicated=frozenset(duplicated), unheard=frozenset(unheard)
-        ):
-            _print_attempt(last, tick, job, as_json=as_json)
-        all_done = all_done and last is not None and last.done
-        if next_tick == "skip" and not tick.forced:
-            busy_until = clock.now()
-    if not all_done:
+    simulation = Simulation(
+        job,
+        url,
+        sent,
+        message_body.encode(),
+        policy,
+        Clock(fast),
+        gap,
+        next_tick,
+        frozenset(duplicated),
+        frozenset(unheard),
+        as_json,
+    )
+    done = [simulation.run(tick) for tick in _ticks(begins_at, ticks, gap or 0.0, manual=manual)]
+    if not all(done):
         ctx.exit(NO)
+
+
+def _ticks(begins_at: datetime, number: int, gap: float, *, manual: bool) -> list[Tick]:
+    """The runs that are due. One forced by hand comes now, its tick at its own time, by which they can be told apart."""
+    ahead = max(0.0, (begins_at - datetime.now(UTC)).total_seconds()) if manual else 0.0
+    due = [Tick(begins_at + timedelta(seconds=gap * n), ahead + gap * n) for n in range(number)]
+    return [Tick(begins_at, 0.0, forced=True), *due] if manual else due
 
 
 def _check_url(url: str) -> None:
@@ -152,10 +201,6 @@ def _check_url(url: str) -> None:
 def _check_sendable(option: str, text: str) -> None:
     if not (text.isascii() and text.isprintable()):
         raise click.BadParameter(f"{text!r} can't stand in a header", param_hint=option)
-
-
-def _deliverer(url: str, headers: dict[str, str], body: bytes, deadline: float) -> Callable[[], Heard]:
-    return lambda: send(url, headers, body, deadline)
 
 
 def _first_time(text: str | None, *, manual: bool) -> datetime:

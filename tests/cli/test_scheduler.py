@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
@@ -143,16 +144,13 @@ def test_a_fast_clock_tells_its_own_seconds() -> None:
 
 
 def test_the_headers_are_cloud_schedulers() -> None:
-    """Each attempt carries the two headers that name the run, Cloud Scheduler's user agent, and a token where there is one."""
-    sent = headers_of("nightly", "2026-10-16T12:00:00Z", token="t")
-    assert sent == {
+    """Each attempt carries the two headers that name the run, and says whose it is."""
+    assert headers_of("nightly", "2026-10-16T12:00:00Z") == {
         "User-Agent": "Google-Cloud-Scheduler",
         "X-CloudScheduler": "true",
         "X-CloudScheduler-JobName": "nightly",
         "X-CloudScheduler-ScheduleTime": "2026-10-16T12:00:00Z",
-        "Authorization": "Bearer t",
     }
-    assert "Authorization" not in headers_of("nightly", "2026-10-16T12:00:00Z")
 
 
 def test_the_token_has_googles_shape() -> None:
@@ -178,10 +176,11 @@ class Answering(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/slow":
             threading.Event().wait(2)
-        self.send_response(302 if self.path == "/moved" else 200)
-        self.send_header("Location", "/")
-        self.end_headers()
-        self.wfile.write(self.path.encode() + b" " + body)
+        with suppress(OSError):  # nobody waits for the slow one
+            self.send_response(302 if self.path == "/moved" else 200)
+            self.send_header("Location", "/")
+            self.end_headers()
+            self.wfile.write(self.path.encode() + b" " + body)
 
     def log_message(self, *_: object) -> None:
         """Says nothing."""
