@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -30,6 +30,10 @@ PAGE = 50
 """Rows that a table at a terminal takes at once, to find its widths."""
 PROGRESS = 1000
 """A listing says how far it is after so many runs."""
+
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
+"""What lies outside is a slip of the finger, and near where dates overflow."""
+LONGEST_SECONDS = 10**9
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,16 +64,17 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         """Reads it; UTC."""
         if isinstance(value, datetime):
             return value
-        try:
+        with suppress(ValueError):
             return datetime.now(UTC) - timedelta(seconds=read_seconds(value))
-        except (ValueError, OverflowError):
-            pass
         try:
-            return parse_schedule_time(value)[0]
+            moment = parse_schedule_time(value)[0]
         except BadDelivery:
+            moment = EARLIEST
+        if not EARLIEST < moment < LATEST:
             self.fail(
                 f"{value!r} is neither a time with an offset, such as 2026-10-16T12:00:00Z, nor an age, such as 24h", param, ctx
             )
+        return moment
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -95,7 +100,10 @@ def read_seconds(text: str) -> float:
     """
     if not re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)?[smhdw])+", text):
         raise ValueError(f"{text!r} is not a length of time, such as 5s, 2m or 1h30m")
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([smhdw])", text))
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([smhdw])", text))
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{text!r} is longer than thirty years")
+    return seconds
 
 
 def store_options(command: Command) -> Command:

@@ -14,6 +14,7 @@ from dedup.cli.scheduler import Attempt, Clock, RetryPolicy, attempts, headers_o
 from dedup.delivery import BadDelivery, parse_schedule_time
 
 DEFAULTS = RetryPolicy()
+FASTEST = 1e6
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def simulate(
     The options have Cloud Scheduler's own names and defaults. With --fast all its times are shorter, the attempt deadline too.
     """
     _check_url(url)
+    if not fast <= FASTEST:  # not a number isn't either
+        raise click.BadParameter(f"{fast:g} is more than {FASTEST:g}", param_hint="--fast")
     _check_sendable("--job", job)
     if max_backoff < min_backoff:
         raise click.UsageError(f"--max-backoff ({max_backoff:g} s) is below --min-backoff ({min_backoff:g} s)")

@@ -171,7 +171,9 @@ def test_a_bad_time_is_told(local: House, command: tuple[str, ...], time: str) -
 
 
 @pytest.mark.parametrize("option", ["--since", "--until"])
-@pytest.mark.parametrize("time", ["24", "-1h", "1y", "tomorrow", "99999999999999999w"])
+@pytest.mark.parametrize(
+    "time", ["24", "-1h", "1y", "tomorrow", "99999999999999999w", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
+)
 def test_a_bad_age_is_told(local: House, option: str, time: str) -> None:
     """What is neither a time nor an age is exit code 2, with an example of both."""
     done = local("runs", option, time)
