@@ -269,8 +269,10 @@ def create_schema(url: str) -> str:
         ValueError: as in `open_store`.
         StoreUnavailable: the store can't be asked.
     """
-    create: Callable[[str], str] | None = getattr(_module(url), "create_schema", None)
-    return create(url) if create is not None else "this store needs nothing made before its first run"
+    create: Callable[[str], str | None] | None = getattr(_module(url), "create_schema", None)
+    if create is None:
+        return "this store needs nothing made before its first run"
+    return create(url) or "what this store needs is there"
 
 
 def _module(url: str) -> ModuleType:
