@@ -192,11 +192,12 @@ def test_lag_job_and_claim_are_measured(house: House) -> None:
     assert {3600, 0.005} < set(claim.explicit_bounds)
 
 
-def test_a_run_that_was_forced_has_no_lag(house: House) -> None:
-    """A run that comes before its time would pull the lag below zero."""
+def test_a_run_that_was_forced_has_no_lag(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that comes before its time has no lag, and the SDK has nothing to complain of."""
     ahead = (STARTS_AT + timedelta(hours=1)).isoformat()
     assert house.deliver(**{"X-CloudScheduler-ScheduleTime": ahead}) == 200
     assert house.points("dedup.run.lag") == []
+    assert caplog.records == []
 
 
 def test_the_line_is_tied_to_the_span(house: House, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +230,25 @@ def test_a_broken_sdk_decides_nothing(house: House) -> None:
     began: list[int] = []
     for _ in range(2):
         assert house.deliver(lambda run: began.append(run.attempt)) == 200
+    assert began == [1]
+
+
+class Struck(SpanProcessor):
+    """A worker's abort that strikes just as the job's span ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Strikes."""
+        if span.name == "dedup.job":
+            raise SystemExit
+
+
+def test_an_abort_as_the_jobs_span_ends_releases_nothing(house: House) -> None:
+    """A job that has returned is done, and is recorded as such, also when an abort strikes on the way out of its span."""
+    house.provider.add_span_processor(Struck())
+    began: list[int] = []
+    with pytest.raises(SystemExit):
+        house.deliver(lambda run: began.append(run.attempt))
+    assert house.deliver(lambda run: began.append(run.attempt)) == 200
     assert began == [1]
 
 
