@@ -4,7 +4,7 @@ locals {
   # What variables of this module decide; environment can't.
   environment_names = [
     "DEDUP_STORE", "DEDUP_LEASE_SECONDS", "DEDUP_RENEW", "DEDUP_TIMEOUT_SECONDS", "DEDUP_RETENTION_SECONDS", "DEDUP_SCOPE",
-    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "GOOGLE_CLOUD_PROJECT", "THREADS",
+    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "DEDUP_AUTH", "DEDUP_AUDIENCE", "DEDUP_CALLERS", "GOOGLE_CLOUD_PROJECT", "THREADS",
   ]
 }
 
@@ -79,18 +79,19 @@ resource "google_cloudfunctions2_function" "job" {
     ingress_settings                 = var.ingress
     all_traffic_on_latest_revision   = true
 
-    environment_variables = merge(var.environment, { for name, value in {
+    environment_variables = merge(var.environment, var.scope == "" ? {} : { DEDUP_SCOPE = var.scope }, {
       DEDUP_STORE             = "firestore://${var.project_id}/${local.database_id}?collection=${local.collection}"
       DEDUP_LEASE_SECONDS     = tostring(local.lease)
       DEDUP_RENEW             = tostring(var.renew_lease)
       DEDUP_TIMEOUT_SECONDS   = tostring(var.timeout_seconds)
       DEDUP_RETENTION_SECONDS = tostring(local.retention)
-      DEDUP_SCOPE             = var.scope
       DEDUP_MANUAL_RUNS       = var.manual_runs
       DEDUP_LOG_LEVEL         = var.log_level
+      DEDUP_AUTH              = "iam" # Cloud Run has verified the token (iam.tf); whose it is, is looked at once more
+      DEDUP_CALLERS           = join(",", concat([local.scheduler_email], var.callers))
       GOOGLE_CLOUD_PROJECT    = var.project_id            # by which log lines find their trace
       THREADS                 = tostring(var.concurrency) # functions-framework takes four a core otherwise
-    } : name => value if value != "" })
+    })
 
     dynamic "secret_environment_variables" {
       for_each = var.secret_environment_variables

@@ -106,7 +106,7 @@ resource "google_monitoring_alert_policy" "missed" {
       # Some run was done before, none lately: a job that has just been deployed isn't missed before its first run.
       query = join(" unless on () ", [
         for seconds in [each.value + 2592000, each.value] :
-        "(sum(increase(${local.done_metric}{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\",job_name=\"${each.key}\",outcome=\"processed\"}[${seconds}s])) > 0)"
+        "(sum(increase(${local.done_metric}{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\",job_name=\"${each.key}\",outcome=~\"processed|handed_over\"}[${seconds}s])) > 0)"
       ])
       evaluation_interval       = "60s"
       duration                  = "0s"

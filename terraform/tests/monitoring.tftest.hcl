@@ -74,7 +74,7 @@ run "alerts_are_always_made" {
     error_message = "A daily run that is missed is told."
   }
   assert {
-    condition     = google_monitoring_alert_policy.missed["scheduled-job"].conditions[0].condition_prometheus_query_language[0].query == "(sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=\"processed\"}[2678970s])) > 0) unless on () (sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=\"processed\"}[86970s])) > 0)"
+    condition     = google_monitoring_alert_policy.missed["scheduled-job"].conditions[0].condition_prometheus_query_language[0].query == "(sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=~\"processed|handed_over\"}[2678970s])) > 0) unless on () (sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=~\"processed|handed_over\"}[86970s])) > 0)"
     error_message = "It is missed when some run was done in the month before, and none since a day, the retries and five minutes."
   }
   assert {
@@ -165,7 +165,7 @@ run "alerts_go_to_channels_and_match_all_jobs" {
     error_message = "The alert on Cloud Scheduler's attempts matches all jobs, where they are."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.missed["by-the-hour"].conditions[0].condition_prometheus_query_language[0].query, "user_reports_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"reports\",job_name=\"by-the-hour\",outcome=\"processed\"}[4170s]")
+    condition     = strcontains(google_monitoring_alert_policy.missed["by-the-hour"].conditions[0].condition_prometheus_query_language[0].query, "user_reports_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"reports\",job_name=\"by-the-hour\",outcome=~\"processed|handed_over\"}[4170s]")
     error_message = "Each job is missed by itself."
   }
 }
