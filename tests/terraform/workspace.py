@@ -102,7 +102,7 @@ class Terraform:
         return plan
 
     def refusals(self, **variables: object) -> dict[str, list[str]]:
-        """What a plan is refused for, or warned of: messages, by the variable, resource or check that says so.
+        """What a plan is refused for, or warned of: messages, by the variable, check or Scheduler job that they are about.
 
         Args:
             variables: beside the required ones, or in place of them.
@@ -117,8 +117,10 @@ class Terraform:
             if line["type"] == "diagnostic":
                 told = line["diagnostic"]
                 kind, name = re.findall(r'(\w+) "(\w+)"', told["snippet"]["context"] or told["snippet"]["code"])[0]
-                where = told.get("address") or f"{kind}.{name}"
-                refused.setdefault(where, []).append(told["detail"].split("\n\nThis was checked by")[0])
+                message = told["detail"].split("\n\nThis was checked by")[0]
+                # A resource's conditions say of themselves which job they are about; Terraform doesn't.
+                about = message.split(":")[0] if kind == "resource" else f"{kind}.{name}"
+                refused.setdefault(about, []).append(message)
         return refused
 
 
