@@ -2,8 +2,8 @@
 
     python -m tests.terraform.mutants [FILE.tf ...]
 
-It takes ten seconds a line, and is run by hand when terraform/ or its tests change. What is deleted and goes unnoticed is listed;
-what may go unnoticed is in UNNOTICED, with the reason.
+It takes ten seconds a line, and is run by hand when terraform/ or its tests change. What is deleted and goes unnoticed is
+listed; what may go unnoticed is in UNNOTICED, with the reason.
 """
 
 from __future__ import annotations

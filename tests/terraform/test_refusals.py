@@ -9,7 +9,7 @@ import pytest
 from tests.size import WHOLE
 from tests.terraform.workspace import Terraform
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
 
 HOURLY = {"schedule": "0 * * * *"}
 

@@ -39,7 +39,7 @@ class Terraform:
 
     folder: Path
 
-    def __call__(self, *arguments: str, timeout: float = 100, **env: str) -> str:
+    def __call__(self, *arguments: str, timeout: float = 280, **env: str) -> str:
         """Runs a command, and returns what it printed.
 
         Args:
@@ -55,7 +55,7 @@ class Terraform:
             raise TerraformFailed(f"terraform {' '.join(arguments)}\n{ran.stdout}{ran.stderr}")
         return ran.stdout
 
-    def run(self, *arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 280, **env: str) -> subprocess.CompletedProcess[str]:
         """The same, for a command that may end with an error."""
         command = ["terraform", *arguments]
         return subprocess.run(
