@@ -77,7 +77,8 @@ class Terraform:
         ran = self.run(*arguments, HTTPS_PROXY=os.environ.get("HTTPS_PROXY", ""), timeout=600, **quick)
         if ran.returncode == 0:
             return
-        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and "could not connect to" in ran.stderr:
+        out_of_reach = any(told in ran.stderr for told in ("could not connect to", "Failed to install provider"))
+        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and out_of_reach:
             raise TerraformMissing(
                 "Terraform's providers can't be had: registry.terraform.io is out of reach, and TF_CLI_CONFIG_FILE names no "
                 "configuration with a mirror (see terraform providers mirror)"
