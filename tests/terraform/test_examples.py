@@ -12,7 +12,7 @@ from tests.terraform.workspace import ROOT, Terraform
 EXAMPLES = sorted(path.parent.name for path in ROOT.joinpath("terraform", "examples").glob("*/main.tf"))
 ENVIRONMENTS = sorted(path.name for path in ROOT.joinpath("terraform").glob("*.tfvars"))
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

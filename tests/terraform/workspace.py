@@ -39,7 +39,7 @@ class Terraform:
 
     folder: Path
 
-    def __call__(self, *arguments: str, timeout: float = 100, **env: str) -> str:
+    def __call__(self, *arguments: str, timeout: float = 280, **env: str) -> str:
         """Runs a command, and returns what it printed.
 
         Args:
@@ -55,7 +55,7 @@ class Terraform:
             raise TerraformFailed(f"terraform {' '.join(arguments)}\n{ran.stdout}{ran.stderr}")
         return ran.stdout
 
-    def run(self, *arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 280, **env: str) -> subprocess.CompletedProcess[str]:
         """The same, for a command that may end with an error."""
         command = ["terraform", *arguments]
         return subprocess.run(
@@ -77,7 +77,8 @@ class Terraform:
         ran = self.run(*arguments, HTTPS_PROXY=os.environ.get("HTTPS_PROXY", ""), timeout=600, **quick)
         if ran.returncode == 0:
             return
-        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and "could not connect to" in ran.stderr:
+        out_of_reach = any(told in ran.stderr for told in ("could not connect to", "Failed to install provider"))
+        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and out_of_reach:
             raise TerraformMissing(
                 "Terraform's providers can't be had: registry.terraform.io is out of reach, and TF_CLI_CONFIG_FILE names no "
                 "configuration with a mirror (see terraform providers mirror)"
@@ -102,7 +103,7 @@ class Terraform:
         return plan
 
     def refusals(self, **variables: object) -> dict[str, list[str]]:
-        """What a plan is refused for, or warned of: messages, by the variable, resource or check that says so.
+        """What a plan is refused for, or warned of: messages, by the variable, check or Scheduler job that they are about.
 
         Args:
             variables: beside the required ones, or in place of them.
@@ -117,8 +118,10 @@ class Terraform:
             if line["type"] == "diagnostic":
                 told = line["diagnostic"]
                 kind, name = re.findall(r'(\w+) "(\w+)"', told["snippet"]["context"] or told["snippet"]["code"])[0]
-                where = told.get("address") or f"{kind}.{name}"
-                refused.setdefault(where, []).append(told["detail"].split("\n\nThis was checked by")[0])
+                message = told["detail"].split("\n\nThis was checked by")[0]
+                # A resource's conditions say of themselves which job they are about; Terraform doesn't.
+                about = message.split(":")[0] if kind == "resource" else f"{kind}.{name}"
+                refused.setdefault(about, []).append(message)
         return refused
 
 
