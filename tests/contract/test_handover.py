@@ -169,6 +169,19 @@ def test_a_run_that_is_lost_before_the_last_error(harness: Harness) -> None:
     assert (harness.record().status, harness.record().attempts) == (Status.IN_PROGRESS, 2)
 
 
+def test_a_run_that_may_be_lost_has_not_failed(harness: Harness) -> None:
+    """Where the lease ran out in the last attempt and nobody has taken the run yet, it is left for somebody to take."""
+    with pytest.raises(LeaseLost), resume(harness, handed_over(harness), task_attempt=3) as run:
+        _outlive(run)
+    assert harness.record().status is Status.IN_PROGRESS
+
+
+def _outlive(run: dedup.Run) -> None:
+    """Lets the attempt's trust in its lease end, as a pause does."""
+    run._claim.trusted_until = float("-inf")
+    run.ensure_held()
+
+
 def _lose(harness: Harness, run: dedup.Run) -> None:
     """Lets a rival take the run over, and its owner find that out."""
     harness.expire_lease(A_RUN)
