@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-READ_BY_TERRAFORM = ("terraform", "dedup", "main.py", "requirements.txt", ".gcloudignore")
+READ_BY_TERRAFORM = ("terraform", "examples", "dedup", "main.py", "requirements.txt", ".gcloudignore")
 OLDEST = (1, 11)
 """The module itself takes Terraform 1.9; mocks that the plan knows came with 1.11."""
 REQUIRED = {"project_id": "my-project", "region": "us-central1", "schedule": "30 2 * * *"}
@@ -78,7 +78,7 @@ class Terraform:
         if ran.returncode == 0:
             return
         out_of_reach = any(told in ran.stderr for told in ("could not connect to", "Failed to install provider"))
-        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and out_of_reach:
+        if providers is None and "TF_CLI_CONFIG_FILE" not in _environment() and out_of_reach:
             raise TerraformMissing(
                 "Terraform's providers can't be had: registry.terraform.io is out of reach, and TF_CLI_CONFIG_FILE names no "
                 "configuration with a mirror (see terraform providers mirror)"
@@ -164,8 +164,8 @@ def _environment() -> dict[str, str]:
     """This process's environment, less what would change a plan, and without any credentials."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "GOOGLE_", "CLOUDSDK_"))}
     for name in ("TF_CLI_CONFIG_FILE", "TF_PLUGIN_CACHE_DIR"):
-        if name in os.environ:
-            kept[name] = os.environ[name]
+        if os.path.exists(os.environ.get(name, "")):  # noqa: PTH110 - of an empty path, Path makes "."
+            kept[name] = os.environ[name]  # one that names nothing is as good as none
     return kept | {
         "CHECKPOINT_DISABLE": "1",
         "TF_IN_AUTOMATION": "1",
