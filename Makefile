@@ -7,7 +7,7 @@ TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 
-.PHONY: help run deliver test test-all lint mutants
+.PHONY: help run deliver test test-all lint mutants bench
 
 help: ## List the verbs.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,6 +34,9 @@ lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
 
 mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (20 minutes).
 	@.venv/bin/python -m tests.mutants
+
+bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (20 minutes; ARGS=--quick: one, and not into docs/).
+	@.venv/bin/python -m benchmarks $(or $(ARGS),--publish)
 
 .venv/run-installed: requirements.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<
