@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import compileall
+import os
 import re
 import shutil
 import socket
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 from benchmarks.peers import NOON
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER
@@ -23,6 +25,8 @@ SERVERS = Path(__file__).parent / "servers"
 CONNECTIONS = 16
 """Twice the framework's threads on two cores: none of them waits for the next request."""
 START_SECONDS = 60
+IMAGE_TIME = 315532801
+"""1980-01-01T00:00:01Z, which Cloud Native Buildpacks give every file of an image."""
 
 _NEEDS = {
     "ours": {"dedup": ROOT / "dedup"},
@@ -38,9 +42,10 @@ def deploy(peer: str, folder: Path, *, compiled: bool = True) -> Path:
     Args:
         peer: `ours`, `documented`, `limit` or `bare`.
         folder: takes the deployment.
-        compiled: whether its own source comes with bytecode.
+        compiled: whether the bytecode of its own source counts. Google's buildpack compiles it by time stamps, and an image
+            then gives every file the same one, so that it doesn't; with SOURCE_DATE_EPOCH set, it compiles by hashes.
     """
-    source = folder / f"{peer}-{'compiled' if compiled else 'source'}"
+    source = folder / f"{peer}-{'compiled' if compiled else 'stale'}"
     if not source.exists():
         source.mkdir(parents=True)
         for name, origin in {"main.py": SERVERS / f"{peer}.py", "job.py": SERVERS / "job.py", **_NEEDS[peer]}.items():
@@ -48,8 +53,10 @@ def deploy(peer: str, folder: Path, *, compiled: bool = True) -> Path:
                 shutil.copytree(origin, source / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(origin, source / name)
-        if compiled:
-            compileall.compile_dir(source, quiet=1)
+        mode = PycInvalidationMode.CHECKED_HASH if compiled else PycInvalidationMode.TIMESTAMP
+        compileall.compile_dir(source, quiet=1, invalidation_mode=mode)
+        for file in source.rglob("*.py"):
+            os.utime(file, (IMAGE_TIME, IMAGE_TIME))
     return source / "main.py"
 
 
@@ -60,7 +67,7 @@ class Deployment:
         peer: which.
         folder: for the deployment, and the instances' output.
         environ: what it is configured by.
-        compiled: whether its own source comes with bytecode.
+        compiled: whether the bytecode of its own source counts.
     """
 
     def __init__(self, peer: str, folder: Path, environ: dict[str, str], *, compiled: bool = True) -> None:

@@ -259,7 +259,7 @@ def starts(bench: Bench) -> Figures:
     nowhere = str(bench.folder / "no-bytecode")
     for kind, times, environ in (
         ("all compiled", bench.size.starts, {}),
-        ("own source not compiled", bench.size.starts, {}),
+        ("own bytecode stale", bench.size.starts, {}),
         ("nothing compiled", bench.size.cold_starts, {"PYTHONPYCACHEPREFIX": nowhere}),
     ):
         if not times:
