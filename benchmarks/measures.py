@@ -39,8 +39,8 @@ class Size:
         bursts: how many deliveries at once.
         throughput_rounds: how often each peer has its turn.
         throughput_seconds: how long a turn is.
-        starts: how often each peer is started.
-        cold_starts: how often without any bytecode, that of the packages included.
+        starts: how often each peer is started, by what bytecode there is.
+        looks_at_memory: at how many instances of each peer at rest.
         runs_in_memory: after how many runs memory is looked at.
         collections: how many records there are already.
         runs_in_collection: how many more are timed.
@@ -52,8 +52,8 @@ class Size:
     bursts: tuple[int, ...]
     throughput_rounds: int
     throughput_seconds: float
-    starts: int
-    cold_starts: int
+    starts: dict[str, int]
+    looks_at_memory: int
     runs_in_memory: tuple[int, ...]
     collections: tuple[int, ...]
     runs_in_collection: int
@@ -66,8 +66,8 @@ WHOLE = Size(
     bursts=(2, 8, 20, 50),
     throughput_rounds=5,
     throughput_seconds=4.0,
-    starts=12,
-    cold_starts=3,
+    starts={"all compiled": 15, "own bytecode stale": 15, "nothing compiled": 3},
+    looks_at_memory=7,
     runs_in_memory=(1_000, 10_000),
     collections=(0, 10_000, 100_000),
     runs_in_collection=500,
@@ -75,15 +75,15 @@ WHOLE = Size(
     leases=10,
 )
 QUICK = Size(
-    runs_by_delay={0: 60, 2: 15, 10: 20},
+    runs_by_delay={0: 40, 10: 12},
     bursts=(8,),
-    throughput_rounds=2,
+    throughput_rounds=1,
     throughput_seconds=1.0,
-    starts=2,
-    cold_starts=0,
-    runs_in_memory=(200, 600),
-    collections=(0, 2_000),
-    runs_in_collection=60,
+    starts={"all compiled": 1},
+    looks_at_memory=1,
+    runs_in_memory=(100, 300),
+    collections=(0, 1_000),
+    runs_in_collection=40,
     patience_seconds=11.0,
     leases=3,
 )
@@ -186,7 +186,7 @@ def latency(bench: Bench) -> Figures:
 def time_in_turn(peers: dict[str, Peer], runs: int) -> Figures:
     """Times new runs and their duplicates: one of each peer, again and again, in an order that changes."""
     taken: dict[str, dict[str, list[float]]] = {name: {"new run": [], "duplicate": []} for name in peers}
-    names = list(peers)
+    names, prefix = list(peers), uuid.uuid4().hex[:8]
     draw = random.Random(5)
     with quiet():
         for run in range(-max(5, runs // 20), runs):  # those below zero warm up
@@ -195,7 +195,7 @@ def time_in_turn(peers: dict[str, Peer], runs: int) -> Figures:
                 for kind in taken[name]:
                     if kind == "duplicate" and not peers[name].decides:
                         continue
-                    delivery = delivery_of(f"run-{run}")
+                    delivery = delivery_of(f"{prefix}-{run}")
                     began = time.perf_counter()
                     peers[name].deliver(delivery, nothing)
                     ended = time.perf_counter()
@@ -256,14 +256,8 @@ def starts(bench: Bench) -> Figures:
     """Milliseconds from the start of the process to the first answer, by what bytecode there is."""
     names = ("ours", "documented", "bare")
     figures: Figures = {}
-    nowhere = str(bench.folder / "no-bytecode")
-    for kind, times, environ in (
-        ("all compiled", bench.size.starts, {}),
-        ("own bytecode stale", bench.size.starts, {}),
-        ("nothing compiled", bench.size.cold_starts, {"PYTHONPYCACHEPREFIX": nowhere}),
-    ):
-        if not times:
-            continue
+    for kind, times in bench.size.starts.items():
+        environ = {"PYTHONPYCACHEPREFIX": str(bench.folder / "nowhere")} if kind == "nothing compiled" else {}
         found: dict[str, list[Any]] = {name: [] for name in names}
         deployments = {name: bench.deployment(name, compiled=kind == "all compiled") for name in names}
         for turn in range(-1, times):  # the first turn fills the machine's file cache
@@ -285,12 +279,19 @@ def starts(bench: Bench) -> Figures:
 
 def memory(bench: Bench) -> Figures:
     """MiB of an instance that has answered once, and after many runs."""
-    figures: Figures = {}
-    for name in ("ours", "documented", "bare"):
-        with bench.deployment(name).serving() as server:
-            server.deliver("first")
-            time.sleep(0.5)
-            figures[name] = {"at_rest": memory_of(server) / 2**20}
+    names = ("ours", "documented", "bare")
+    deployments = {name: bench.deployment(name) for name in names}
+    at_rest: dict[str, list[float]] = {name: [] for name in names}
+    for look in range(bench.size.looks_at_memory):
+        for name in names:
+            bench.progress(f"{name} at rest, {look + 1} of {bench.size.looks_at_memory}")
+            with deployments[name].serving() as server:
+                server.deliver(f"look-{look}")
+                time.sleep(0.5)
+                at_rest[name].append(memory_of(server) / 2**20)
+    figures: Figures = {name: {"at_rest": statistics.median(looks)} for name, looks in at_rest.items()}
+    for name in names:
+        with deployments[name].serving() as server:
             done = 0
             for runs in bench.size.runs_in_memory:
                 bench.progress(f"{name}, {runs} runs")
@@ -459,3 +460,5 @@ MEASURES: dict[str, Callable[[Bench], Figures]] = {
     for measure in (round_trips, latency, bursts, throughput, starts, memory, growth, silence, renewal, redis)
 }
 """By the name under which their figures are kept."""
+WAITING = (silence.__name__,)
+"""They do nothing but wait, so the others go on meanwhile."""

@@ -45,12 +45,11 @@ def text(result: Result) -> str:
     """All tables, and what they must show."""
     measures = result["measures"]
     parts = [f"{origin(result)}{', quick: too few runs to be quoted' if result['quick'] else ''}."]
-    for name, section in _SECTIONS.items():
-        if name in measures:
-            parts.append(section(measures))
-    met = targets.verdicts(measures)
-    counts = f"{sum(v.met is True for v in met)} of {len(met)} met"
-    parts.append("\n".join([f"What it must show: {counts}.", "", "```", *map(str, met), "```"]))
+    parts += [section(measures) for names, section in _SECTIONS.items() if measures.keys() & set(names.split())]
+    verdicts = targets.verdicts(measures)
+    met, missed = (sum(verdict.met is wanted for verdict in verdicts) for wanted in (True, False))
+    counts = f"{met} met, {missed} missed, {len(verdicts) - met - missed} not measured"
+    parts.append("\n".join([f"What it must show: {counts}.", "", "```", *map(str, verdicts), "```"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -175,7 +174,7 @@ _SECTIONS = {
     "round_trips": _round_trips,
     "latency": _latency,
     "bursts": _bursts,
-    "throughput": _by_peer,
+    "throughput starts memory silence": _by_peer,
     "growth": _growth,
     "renewal": _renewal,
     "redis": _redis,

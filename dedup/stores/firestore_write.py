@@ -29,7 +29,7 @@ def create(document: str, fields: Mapping[str, Any]) -> types.Write:
     write.update.name = document
     for name, value in fields.items():
         _put(write, name, value)
-    return types.Write.wrap(write)
+    return _wrapped(write)
 
 
 def update(document: str, fields: Mapping[str, Any], written_at: datetime) -> types.Write:
@@ -49,7 +49,7 @@ def update(document: str, fields: Mapping[str, Any], written_at: datetime) -> ty
         write.update_mask.field_paths.append(name)  # of a field that the write doesn't have, this deletes it
         if fields[name] is not firestore.DELETE_FIELD:
             _put(write, name, fields[name])
-    return types.Write.wrap(write)
+    return _wrapped(write)
 
 
 def delete(document: str, written_at: datetime) -> types.Write:
@@ -59,7 +59,7 @@ def delete(document: str, written_at: datetime) -> types.Write:
         document: its full name.
         written_at: the store's time of the last write.
     """
-    return types.Write.wrap(_Write(delete=document, current_document=_unchanged_since(written_at)))
+    return _wrapped(_Write(delete=document, current_document=_unchanged_since(written_at)))
 
 
 def _put(write: Any, name: str, value: Any) -> None:
@@ -72,6 +72,11 @@ def _put(write: Any, name: str, value: Any) -> None:
             write.update.fields[name].timestamp_value.FromDatetime(value)
         case _:
             raise TypeError(f"{name} is {value!r}: a record has texts, whole numbers and times only")
+
+
+def _wrapped(write: Any) -> types.Write:
+    wrapped: types.Write = types.Write.wrap(write)
+    return wrapped
 
 
 def _unchanged_since(written_at: datetime) -> Any:
