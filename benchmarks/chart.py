@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import targets
 from benchmarks.report import PEERS, origin
 
-WIDTH, PANEL_WIDTH, BAR_HEIGHT, LABEL_WIDTH, VALUE_WIDTH, MARGIN = 880, 420, 22, 128, 62, 20
+WIDTH, PANEL_WIDTH, BAR_HEIGHT, LABEL_WIDTH, VALUE_WIDTH, MARGIN = 880, 420, 22, 144, 116, 20
 HEAD = 58
 
 _STYLE = """
@@ -53,7 +53,7 @@ def panels(result: dict[str, Any]) -> list[Panel]:
     largest = list(measures["bursts"]["ours"])[-1]
     slowest = {peer: targets.slowest(measures, peer, largest) for peer in measures["bursts"]}
     errors = {peer: targets.errors(of[largest]["statuses"]) for peer, of in measures["bursts"].items()}
-    rates = {peer: targets.rate(measures, peer) for peer in measures["throughput"]}
+    rates = {peer: targets.rate(measures, peer) for peer in trips}
     return [
         Panel(
             "Round trips to Firestore for a new run",
@@ -112,7 +112,7 @@ def svg(result: dict[str, Any]) -> str:
 
 def _panel(panel: Panel, x: int, y: int) -> list[str]:
     longest = max(figure for _, figure, _ in panel.bars)
-    room = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH - 40
+    room = PANEL_WIDTH - LABEL_WIDTH - VALUE_WIDTH
     lines = [_text(x, y + 12, panel.title, "ink title")]
     for number, (peer, figure, printed) in enumerate(panel.bars):
         top = y + 22 + number * BAR_HEIGHT

@@ -93,7 +93,7 @@ def test_the_picture_is_an_image_with_a_text() -> None:
     width = float(root.attrib["width"])
     bars = [bar for bar in root.iter("{http://www.w3.org/2000/svg}rect") if bar.attrib["class"] in ("ours", "other")]
 
-    assert len(bars) >= 12
+    assert len(bars) == 11
     assert all(float(bar.attrib["x"]) + float(bar.attrib["width"]) < width for bar in bars)
     title = root.find("{http://www.w3.org/2000/svg}title")
     assert title is not None
