@@ -29,7 +29,7 @@ def main() -> int:
     for number in range(1, options.repeat + 1):
         label = f"run {number} of {options.repeat}, " if options.repeat > 1 else ""
         results.append(run(measures.QUICK if options.quick else measures.WHOLE, options.only, label))
-        write(results[-1], LOCAL / f"{number}")
+        write(results[-1], LOCAL / f"{'quick' if options.quick else 'whole'}-{number}")
         print(report.text(results[-1]))
     agreed = True
     if options.repeat > 1:

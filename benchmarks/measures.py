@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from google.cloud.firestore_v1 import types
 
-from benchmarks.instance import Deployment, burst, deliver_distinct, memory_of, time_start
+from benchmarks.instance import Deployment, Reply, burst, deliver_distinct, memory_of, time_start
 from benchmarks.peers import Bare, Documented, Failed, Limit, Ours, Peer, delivery_of, on_redis, what_redis_lacks
 from benchmarks.wire import Wire, firestore_client, redis_through
 from dedup.stores import firestore_write
@@ -37,6 +37,7 @@ class Size:
     Args:
         runs_by_delay: how many runs of each peer, by the milliseconds that are added to each round trip.
         bursts: how many deliveries at once.
+        burst_rounds: how often each peer has its turn: whether transactions meet is chance.
         throughput_rounds: how often each peer has its turn.
         throughput_seconds: how long a turn is.
         starts: how often each peer is started, by what bytecode there is.
@@ -50,6 +51,7 @@ class Size:
 
     runs_by_delay: dict[int, int]
     bursts: tuple[int, ...]
+    burst_rounds: int
     throughput_rounds: int
     throughput_seconds: float
     starts: dict[str, int]
@@ -64,6 +66,7 @@ class Size:
 WHOLE = Size(
     runs_by_delay={0: 400, 2: 150, 10: 100},
     bursts=(2, 8, 20, 50),
+    burst_rounds=3,
     throughput_rounds=5,
     throughput_seconds=4.0,
     starts={"all compiled": 15, "own bytecode stale": 15, "nothing compiled": 3},
@@ -77,6 +80,7 @@ WHOLE = Size(
 QUICK = Size(
     runs_by_delay={0: 40, 10: 12},
     bursts=(8,),
+    burst_rounds=1,
     throughput_rounds=1,
     throughput_seconds=1.0,
     starts={"all compiled": 1},
@@ -212,22 +216,28 @@ def summary(seconds: list[float]) -> Figures:
 
 def bursts(bench: Bench) -> Figures:
     """Deliveries of one run at once, over HTTP: what is answered, how late, and how often the job ran."""
-    figures: Figures = {}
+    names = ("ours", "documented")
+    figures: Figures = {name: {} for name in names}
+    deployments = {name: bench.deployment(name) for name in names}
     for deliveries in bench.size.bursts:
-        for name in ("ours", "documented"):
-            bench.progress(f"{name}, {deliveries} at once")
-            marks = bench.folder / f"marks-{name}-{deliveries}"
-            marks.touch()
-            serving = bench.deployment(name).serving(JOB_SECONDS=str(BURST_JOB_SECONDS), JOB_MARKS=str(marks))
-            with serving as server:
-                server.deliver("warm-up")
-                marks.write_text("")
-                replies = burst(server.port, f"burst-{deliveries}", deliveries, BURST_TIMEOUT_SECONDS)
-            statuses = sorted(reply.status for reply in replies)
-            figures.setdefault(name, {})[str(deliveries)] = {
+        replies: dict[str, list[Reply]] = {name: [] for name in names}
+        executions = dict.fromkeys(names, 0)
+        for turn in range(bench.size.burst_rounds):
+            for name in names:
+                bench.progress(f"{name}, {deliveries} at once, turn {turn + 1} of {bench.size.burst_rounds}")
+                marks = bench.folder / f"marks-{name}-{deliveries}-{turn}"
+                with deployments[name].serving(JOB_SECONDS=str(BURST_JOB_SECONDS), JOB_MARKS=str(marks)) as server:
+                    server.deliver(f"warm-up-{deliveries}-{turn}")
+                    marks.write_text("")
+                    replies[name] += burst(server.port, f"burst-{deliveries}-{turn}", deliveries, BURST_TIMEOUT_SECONDS)
+                executions[name] += len(marks.read_text().splitlines())
+        for name in names:
+            statuses = sorted(reply.status for reply in replies[name])
+            figures[name][str(deliveries)] = {
+                "bursts": bench.size.burst_rounds,
                 "statuses": {str(status): statuses.count(status) for status in dict.fromkeys(statuses)},
-                "executions": len(marks.read_text().splitlines()),
-                "slowest_seconds": max(reply.seconds for reply in replies),
+                "executions": executions[name],
+                "slowest_seconds": max(reply.seconds for reply in replies[name]),
             }
     return figures
 

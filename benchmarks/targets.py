@@ -129,7 +129,9 @@ def _judged(measures: Measures) -> Iterator[tuple[str, float | None, float, bool
         statuses = _at(measures, "bursts", "ours", deliveries, "statuses")
         number = None if statuses is None else errors(statuses)
         yield f"answers other than 200 and 409, {deliveries} at once, ours: 0", number, 0, True
-        yield f"executions, {deliveries} at once, ours: 1", _at(measures, "bursts", "ours", deliveries, "executions"), 1, True
+        runs = _at(measures, "bursts", "ours", deliveries, "bursts")
+        executions = _at(measures, "bursts", "ours", deliveries, "executions")
+        yield f"executions of a run, {deliveries} at once, ours: 1", None if runs is None else executions / runs, 1, True
     until_answer = _at(measures, "silence", "ours", "seconds")
     yield "seconds to an answer where the store is silent, ours: at most 10", until_answer, 10, False
     if _at(measures, "redis", "round_trips", "ours") is not None:
