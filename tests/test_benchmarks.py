@@ -104,11 +104,11 @@ def test_a_missed_target_is_named() -> None:
     """A figure beyond its bound is MISSED, with the figure; one that wasn't measured is neither met nor missed."""
     worse = copy.deepcopy(PUBLISHED["measures"])
     worse["round_trips"]["ours"]["new run"]["total"] = 3
-    del worse["memory"]
+    worse.pop("memory", None)
 
     told = [str(verdict) for verdict in targets.verdicts(worse)]
 
-    assert [line for line in told if "MISSED" in line] == ["MISSED               3  round trips of a new run, ours: 2"]
+    assert "MISSED               3  round trips of a new run, ours: 2" in told
     assert any(line.startswith("not measured") and "memory at rest" in line for line in told)
 
 
