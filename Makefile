@@ -8,7 +8,7 @@ TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 
-.PHONY: help run deliver test test-all lint lint-terraform mutants
+.PHONY: help run deliver test test-all lint lint-terraform mutants bench
 
 help: ## List the verbs.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -39,6 +39,9 @@ lint-terraform: .local/checkov/installed ## Look for what is insecure in terrafo
 
 mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (20 minutes).
 	@.venv/bin/python -m tests.mutants
+
+bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (20 minutes; ARGS=--quick: one, and not into docs/).
+	@.venv/bin/python -m benchmarks $(or $(ARGS),--publish)
 
 # Not in requirements-dev.txt: it pins older releases of what is pinned there.
 .local/checkov/installed: Makefile
