@@ -93,6 +93,10 @@ run "three_values_make_a_function" {
     error_message = "The environment is what the variables say, and nothing else."
   }
   assert {
+    condition     = google_cloudfunctions2_function.job.build_config[0].environment_variables == tomap({ SOURCE_DATE_EPOCH = "315532801" })
+    error_message = "Bytecode is compiled for good, once, in the build."
+  }
+  assert {
     condition     = length(google_cloudfunctions2_function.job.service_config[0].secret_environment_variables) == 0
     error_message = "There is no secret."
   }
