@@ -8,10 +8,10 @@ TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 
-.PHONY: help run deliver test test-all lint mutants
+.PHONY: help run deliver test test-all lint lint-terraform mutants bench
 
 help: ## List the verbs.
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 run: .venv/run-installed ## Serve the job on 127.0.0.1, with its runs in .local/ (PORT=8080 SOURCE=main.py).
 	@echo "Starting handle_scheduled_job at $(URL), runs in $(RUNS). Send it one from another terminal: make deliver PORT=$(PORT)"
@@ -34,8 +34,20 @@ lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 
+lint-terraform: .local/checkov/installed ## Look for what is insecure in terraform/ (checkov; 100 packages, in an environment of their own).
+	@.local/checkov/bin/checkov --directory terraform --framework terraform --skip-download --quiet --compact
+
 mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (20 minutes).
 	@.venv/bin/python -m tests.mutants
+
+bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (20 minutes; ARGS=--quick: one, and not into docs/).
+	@.venv/bin/python -m benchmarks $(or $(ARGS),--publish)
+
+# Not in requirements-dev.txt: it pins older releases of what is pinned there.
+.local/checkov/installed: Makefile
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/pip install --quiet checkov==3.3.30
+	@touch $@
 
 .venv/run-installed: requirements.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<

@@ -68,7 +68,7 @@ def resume(
         with lease:
             yield run
         outcome, fault = attempt.complete(os.environ.get("CLOUD_RUN_EXECUTION"), run.effects)
-        extra = {"run_id": run_id, "attempt_id": attempt_id, "outcome": outcome.name}
+        extra = {"run_id": run_id, "job_name": claim.job_name, "attempt_id": attempt_id, "outcome": outcome.name}
         log.log(outcome.level, "%s: %s", claim.job_name, outcome.message or outcome.body, extra=extra)
         if outcome.status != 200:
             raise fault if fault is not None else LeaseLost(f"run {run_id} was another attempt's when its work was done")

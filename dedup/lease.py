@@ -47,17 +47,16 @@ class Clock:
 
     def call_at(self, when: float, call: Callable[[], None]) -> None:
         """Calls once, when the monotonic clock says `when`, or as soon afterwards as there is a thread for it."""
-        with self._changed:
-            self._due[call] = when
-            if self._thread is None:
-                self._start()
-            elif when < self._wakes_at:
+        self._due[call] = when
+        if self._thread is None or when < self._wakes_at:  # a run that is due after others takes no lock
+            with self._changed:
+                if self._thread is None:
+                    self._start()
                 self._changed.notify()
 
     def cancel(self, call: Callable[[], None]) -> None:
         """Takes back what `call_at` was given, if it isn't under way yet."""
-        with self._changed:
-            self._due.pop(call, None)
+        self._due.pop(call, None)
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="dedup-clock", daemon=True)
@@ -71,13 +70,13 @@ class Clock:
     def _run(self) -> None:
         while True:
             with self._changed:
+                self._wakes_at = float("inf")  # whoever comes after this look waits for the lock, and then wakes us
                 now = self.monotonic()
-                due = [call for call, when in self._due.items() if when <= now]
-                for call in due:
-                    del self._due[call]
+                waiting = list(self._due.items())  # in one step: others come and go meanwhile
+                due = [call for call, when in waiting if when <= now and self._due.pop(call, None) is not None]
                 if not due:
-                    self._wakes_at = min(self._due.values(), default=float("inf"))
-                    self._changed.wait(self._wakes_at - now if self._due else None)
+                    self._wakes_at = min((when for _, when in waiting), default=float("inf"))
+                    self._changed.wait(self._wakes_at - now if waiting else None)
             for call in due:
                 try:
                     threading.Thread(target=call, name="dedup-renewal", daemon=True).start()

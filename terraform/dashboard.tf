@@ -15,7 +15,7 @@ locals {
       metric  = google_logging_metric.duration.name
       type    = "LINE"
       reducer = "REDUCE_PERCENTILE_99"
-      by      = ["metric.label.job_name"]
+      by      = ["metric.label.scheduler_job"]
       where   = ""
     },
     {
@@ -23,7 +23,7 @@ locals {
       metric  = google_logging_metric.outcomes.name
       type    = "STACKED_BAR"
       reducer = "REDUCE_SUM"
-      by      = ["metric.label.job_name", "metric.label.outcome"]
+      by      = ["metric.label.scheduler_job", "metric.label.outcome"]
       where   = " AND metric.label.outcome=one_of(\"duplicate_skipped\", \"failed_before\", \"in_progress\")"
     },
     {
@@ -31,7 +31,7 @@ locals {
       metric  = google_logging_metric.take_overs.name
       type    = "STACKED_BAR"
       reducer = "REDUCE_SUM"
-      by      = ["metric.label.job_name"]
+      by      = ["metric.label.scheduler_job"]
       where   = ""
     },
   ]
@@ -41,21 +41,21 @@ resource "google_logging_metric" "outcomes" {
   project     = var.project_id
   name        = "${var.name}-outcomes"
   description = "Deliveries to ${var.name}, by job and outcome."
-  filter      = "${local.of_function} AND jsonPayload.outcome:*"
+  filter      = "jsonPayload.outcome:* AND ((${local.of_function}) OR (${local.of_work}))"
 
   metric_descriptor {
     metric_kind = "DELTA"
     value_type  = "INT64"
     labels {
-      key = "job_name"
+      key = "scheduler_job"
     }
     labels {
       key = "outcome"
     }
   }
   label_extractors = {
-    job_name = "EXTRACT(jsonPayload.job_name)"
-    outcome  = "EXTRACT(jsonPayload.outcome)"
+    scheduler_job = "EXTRACT(jsonPayload.job_name)"
+    outcome       = "EXTRACT(jsonPayload.outcome)"
   }
 
   depends_on = [google_project_service.api]
@@ -71,11 +71,11 @@ resource "google_logging_metric" "take_overs" {
     metric_kind = "DELTA"
     value_type  = "INT64"
     labels {
-      key = "job_name"
+      key = "scheduler_job"
     }
   }
   label_extractors = {
-    job_name = "EXTRACT(jsonPayload.job_name)"
+    scheduler_job = "EXTRACT(jsonPayload.job_name)"
   }
 
   depends_on = [google_project_service.api]
@@ -92,12 +92,12 @@ resource "google_logging_metric" "duration" {
     value_type  = "DISTRIBUTION"
     unit        = "ms"
     labels {
-      key = "job_name"
+      key = "scheduler_job"
     }
   }
   value_extractor = "EXTRACT(jsonPayload.milliseconds)"
   label_extractors = {
-    job_name = "EXTRACT(jsonPayload.job_name)"
+    scheduler_job = "EXTRACT(jsonPayload.job_name)"
   }
   bucket_options {
     exponential_buckets {

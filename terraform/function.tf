@@ -4,11 +4,13 @@ locals {
   # What variables of this module decide; environment can't.
   environment_names = [
     "DEDUP_STORE", "DEDUP_LEASE_SECONDS", "DEDUP_RENEW", "DEDUP_TIMEOUT_SECONDS", "DEDUP_RETENTION_SECONDS", "DEDUP_SCOPE",
-    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "GOOGLE_CLOUD_PROJECT", "THREADS",
+    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "DEDUP_AUTH", "DEDUP_AUDIENCE", "DEDUP_CALLERS", "GOOGLE_CLOUD_PROJECT", "THREADS",
   ]
 }
 
 resource "google_artifact_registry_repository" "images" {
+  # checkov:skip=CKV_GCP_84: images hold code and no data; Google's own encryption at rest serves, and needs no key to look after
+
   project       = var.project_id
   location      = var.region
   repository_id = "${var.name}-images"
@@ -59,6 +61,9 @@ resource "google_cloudfunctions2_function" "job" {
     entry_point       = "handle_scheduled_job"
     service_account   = google_service_account.build.id
     docker_repository = google_artifact_registry_repository.images.id
+    # By it, main.py and dedup/ are compiled for good. Else their bytecode goes by time stamps, which the image resets: it would be made
+    # again in each cold start (docs/benchmarks.md).
+    environment_variables = { SOURCE_DATE_EPOCH = "315532801" }
 
     source {
       storage_source {
@@ -79,18 +84,19 @@ resource "google_cloudfunctions2_function" "job" {
     ingress_settings                 = var.ingress
     all_traffic_on_latest_revision   = true
 
-    environment_variables = merge(var.environment, { for name, value in {
+    environment_variables = merge(var.environment, var.scope == "" ? {} : { DEDUP_SCOPE = var.scope }, {
       DEDUP_STORE             = "firestore://${var.project_id}/${local.database_id}?collection=${local.collection}"
       DEDUP_LEASE_SECONDS     = tostring(local.lease)
       DEDUP_RENEW             = tostring(var.renew_lease)
       DEDUP_TIMEOUT_SECONDS   = tostring(var.timeout_seconds)
       DEDUP_RETENTION_SECONDS = tostring(local.retention)
-      DEDUP_SCOPE             = var.scope
       DEDUP_MANUAL_RUNS       = var.manual_runs
       DEDUP_LOG_LEVEL         = var.log_level
+      DEDUP_AUTH              = "iam" # Cloud Run has verified the token (iam.tf); whose it is, is looked at once more
+      DEDUP_CALLERS           = join(",", concat([local.scheduler_email], var.callers))
       GOOGLE_CLOUD_PROJECT    = var.project_id            # by which log lines find their trace
       THREADS                 = tostring(var.concurrency) # functions-framework takes four a core otherwise
-    } : name => value if value != "" })
+    })
 
     dynamic "secret_environment_variables" {
       for_each = var.secret_environment_variables

@@ -1,5 +1,10 @@
 # Who may do what: three accounts, none with a key, and every role that they have.
 
+locals {
+  # As Google makes it, known before the account is: of example.com:my-project it is ...@my-project.example.com.iam...
+  scheduler_email = "${var.name}-scheduler@${join(".", reverse(split(":", var.project_id)))}.iam.gserviceaccount.com"
+}
+
 resource "google_service_account" "runtime" {
   project      = var.project_id
   account_id   = "${var.name}-runtime"

@@ -6,7 +6,9 @@
 
 locals {
   of_function = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.name}\" AND resource.labels.location=\"${var.region}\""
-  of_jobs     = "resource.type=\"cloud_scheduler_job\" AND resource.labels.location=\"${coalesce(var.scheduler_region, var.region)}\" AND resource.labels.job_id=(${join(" OR ", [for id in sort(keys(local.jobs)) : "\"${id}\""])})"
+  ids         = "(${join(" OR ", [for id in sort(keys(local.jobs)) : "\"${id}\""])})"
+  of_jobs     = "resource.type=\"cloud_scheduler_job\" AND resource.labels.location=\"${coalesce(var.scheduler_region, var.region)}\" AND resource.labels.job_id=${local.ids}"
+  of_work     = "resource.type=\"cloud_run_job\" AND resource.labels.location=\"${var.region}\" AND jsonPayload.job_name=${local.ids}" # of runs handed over
 
   alerts = {
     failed-for-good = {
@@ -55,7 +57,20 @@ locals {
       ? local.gap[id].longest + local.recovered[id] + 300 + (startswith(job.time_zone, "Etc/") ? 0 : 3600) : 0 # clocks are put back
     )
   }
-  done_metric = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_outcomes"
+  # How many runs of each job were done in a span: by the function, or by the Cloud Run job that it handed them over to.
+  counted = "logging_googleapis_com:user_${replace(var.name, "-", "_")}_outcomes"
+  by = [
+    "monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\"",
+    "monitored_resource=\"cloud_run_job\"",
+  ]
+  done = {
+    for id, after in local.missed_after : id => {
+      for span, seconds in { before = after + 2592000, lately = after } : span => join(" + ", [
+        for by in local.by :
+        "(sum(increase(${local.counted}{${by},scheduler_job=\"${id}\",outcome=\"processed\"}[${seconds}s])) or vector(0))"
+      ])
+    }
+  }
 }
 
 resource "google_monitoring_alert_policy" "log" {
@@ -104,10 +119,7 @@ resource "google_monitoring_alert_policy" "missed" {
     display_name = "no run done for ${each.value} s"
     condition_prometheus_query_language {
       # Some run was done before, none lately: a job that has just been deployed isn't missed before its first run.
-      query = join(" unless on () ", [
-        for seconds in [each.value + 2592000, each.value] :
-        "(sum(increase(${local.done_metric}{monitored_resource=\"cloud_run_revision\",service_name=\"${var.name}\",job_name=\"${each.key}\",outcome=\"processed\"}[${seconds}s])) > 0)"
-      ])
+      query                     = "(${local.done[each.key].before} > 0) unless (${local.done[each.key].lately} > 0)"
       evaluation_interval       = "60s"
       duration                  = "0s"
       disable_metric_validation = true

@@ -406,6 +406,18 @@ variable "ingress" {
   }
 }
 
+variable "callers" {
+  description = "Who else may call, beside the Scheduler's account: e-mail addresses of accounts that you give roles/run.invoker on the function."
+  type        = list(string)
+  default     = []
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for caller in var.callers : can(regex("^[^@, ]+@[^@, ]+$", caller))])
+    error_message = "callers holds e-mail addresses, such as deployer@my-project.iam.gserviceaccount.com."
+  }
+}
+
 variable "log_level" {
   description = "What is logged: DEBUG, INFO, WARNING or ERROR. The dashboard and the alert on missed runs count INFO lines."
   type        = string

@@ -392,6 +392,23 @@ def test_a_cancelled_call_is_not_made(real_clock: Clock) -> None:
     assert not cancelled.is_set()
 
 
+def test_a_run_that_is_due_later_takes_no_lock(real_clock: Clock) -> None:
+    """A run whose renewal is due after another's begins and ends while the clock's thread, or any other run, is at the lock."""
+    real_clock.call_at(real_clock.monotonic() + 60, lambda: None)
+    while real_clock._wakes_at == float("inf"):  # until the thread has seen it
+        time.sleep(0.001)
+    ended = threading.Event()
+
+    def begin_and_end() -> None:
+        real_clock.call_at(real_clock.monotonic() + 100, ended.set)
+        real_clock.cancel(ended.set)
+        ended.set()
+
+    with real_clock._changed:
+        threading.Thread(target=begin_and_end, daemon=True).start()
+        assert ended.wait(SOON)
+
+
 def test_the_clocks_thread_begins_with_the_first_call() -> None:
     """No thread is there before the server forks; then there is one for all calls, a daemon, which no exit waits for."""
     before = set(threading.enumerate())

@@ -20,10 +20,11 @@ from urllib.parse import parse_qsl, urlsplit
 from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import firestore
+from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.base_query import FieldFilter
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
@@ -225,7 +226,7 @@ class FirestoreRunStore:
     def _create(self, claim: Claim, tries: _Tries) -> _Fate:
         fields = self._claim_fields(claim, attempts=1)
         was_unclear, claim.create_unclear = claim.create_unclear, True
-        fate = self._write(claim, tries, lambda run, **rpc: run.create(fields, **rpc).update_time)
+        fate = self._write(claim, tries, firestore_write.create(self._name(claim), fields))
         if fate is not _Fate.UNCLEAR:
             claim.create_unclear = was_unclear
         if fate is _Fate.WRITTEN:
@@ -253,23 +254,20 @@ class FirestoreRunStore:
             # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
             over = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
             return self._update(claim, token, tries, over)
-        option = firestore.Client.write_option(last_update_time=token)
-        return self._write(claim, tries, lambda run, **rpc: run.delete(option=option, **rpc))
+        return self._write(claim, tries, firestore_write.delete(self._name(claim), token))
 
     def _update(self, claim: Claim, token: datetime, tries: _Tries, fields: dict[str, Any]) -> _Fate:
-        option = firestore.Client.write_option(last_update_time=token)
-        return self._write(claim, tries, lambda run, **rpc: run.update(fields, option=option, **rpc).update_time)
+        return self._write(claim, tries, firestore_write.update(self._name(claim), fields, token))
 
-    def _write(self, claim: Claim, tries: _Tries, send: Callable[..., datetime]) -> _Fate:
+    def _write(self, claim: Claim, tries: _Tries, write: types.Write) -> _Fate:
         """Sends one commit once, and notes in the claim what is known of it afterwards."""
-        run = self._document(claim.run_id)
         timeout = tries.next_timeout()
         tried_at = self._monotonic()
         unsettled_before = claim.unsettled_since
         if unsettled_before is None:
             claim.unsettled_since = tried_at
         try:
-            token = send(run, timeout=timeout, retry=None)
+            token = self._commit(write, timeout)
         except _REFUSED:
             claim.unsettled_since = unsettled_before
             return _Fate.REFUSED
@@ -285,6 +283,17 @@ class FirestoreRunStore:
             return _Fate.UNCLEAR
         claim.wrote(token, tried_at)
         return _Fate.WRITTEN
+
+    def _commit(self, write: types.Write, timeout: float) -> datetime:
+        client = self._client()
+        answer = client._firestore_api.commit(
+            request={"database": client._database_string, "writes": [write]},
+            metadata=client._rpc_metadata,
+            timeout=timeout,
+            retry=None,
+        )
+        token: datetime | None = answer.write_results[0].update_time
+        return token if token is not None else answer.commit_time  # a deleted document has none
 
     def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         scope = {"scope": claim.scope} if claim.scope else {}
@@ -386,6 +395,9 @@ class FirestoreRunStore:
 
     def _document(self, run_id: str) -> firestore.DocumentReference:
         return self._client().collection(self.collection).document(run_id)
+
+    def _name(self, claim: Claim) -> str:
+        return f"{self._client()._database_string}/documents/{self.collection}/{claim.run_id}"
 
     def _client(self) -> firestore.Client:
         """The client, made at the first use: gRPC must not be started before the server forks."""

@@ -85,10 +85,16 @@ run "three_values_make_a_function" {
       DEDUP_SCOPE             = "header:X-Job-Project,header:X-Job-Location"
       DEDUP_MANUAL_RUNS       = "share"
       DEDUP_LOG_LEVEL         = "INFO"
+      DEDUP_AUTH              = "iam"
+      DEDUP_CALLERS           = "scheduled-job-scheduler@my-project.iam.gserviceaccount.com"
       GOOGLE_CLOUD_PROJECT    = "my-project"
       THREADS                 = "8"
     })
     error_message = "The environment is what the variables say, and nothing else."
+  }
+  assert {
+    condition     = google_cloudfunctions2_function.job.build_config[0].environment_variables == tomap({ SOURCE_DATE_EPOCH = "315532801" })
+    error_message = "Bytecode is compiled for good, once, in the build."
   }
   assert {
     condition     = length(google_cloudfunctions2_function.job.service_config[0].secret_environment_variables) == 0
@@ -169,6 +175,7 @@ run "what_is_set_is_what_is_deployed" {
     ingress                      = "ALLOW_ALL"
     labels                       = { team = "exports" }
     environment                  = { BUCKET = "exports" }
+    callers                      = ["operator@example.com"]
     secret_environment_variables = { API_KEY = { secret = "api-key", version = "7" }, PASSWORD = { secret = "password", project_id = "vault-project" } }
   }
 
@@ -182,6 +189,8 @@ run "what_is_set_is_what_is_deployed" {
       DEDUP_RETENTION_SECONDS = "604800"
       DEDUP_MANUAL_RUNS       = "separate"
       DEDUP_LOG_LEVEL         = "DEBUG"
+      DEDUP_AUTH              = "iam"
+      DEDUP_CALLERS           = "nightly-export-scheduler@my-project.iam.gserviceaccount.com,operator@example.com"
       GOOGLE_CLOUD_PROJECT    = "my-project"
       THREADS                 = "1"
     })

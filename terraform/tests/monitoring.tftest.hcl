@@ -74,8 +74,8 @@ run "alerts_are_always_made" {
     error_message = "A daily run that is missed is told."
   }
   assert {
-    condition     = google_monitoring_alert_policy.missed["scheduled-job"].conditions[0].condition_prometheus_query_language[0].query == "(sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=\"processed\"}[2678970s])) > 0) unless on () (sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",job_name=\"scheduled-job\",outcome=\"processed\"}[86970s])) > 0)"
-    error_message = "It is missed when some run was done in the month before, and none since a day, the retries and five minutes."
+    condition     = google_monitoring_alert_policy.missed["scheduled-job"].conditions[0].condition_prometheus_query_language[0].query == "((sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",scheduler_job=\"scheduled-job\",outcome=\"processed\"}[2678970s])) or vector(0)) + (sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_job\",scheduler_job=\"scheduled-job\",outcome=\"processed\"}[2678970s])) or vector(0)) > 0) unless ((sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"scheduled-job\",scheduler_job=\"scheduled-job\",outcome=\"processed\"}[86970s])) or vector(0)) + (sum(increase(logging_googleapis_com:user_scheduled_job_outcomes{monitored_resource=\"cloud_run_job\",scheduler_job=\"scheduled-job\",outcome=\"processed\"}[86970s])) or vector(0)) > 0)"
+    error_message = "It is missed when some run was done in the month before, by the function or by what it hands over to, and none since a day, the retries and five minutes."
   }
   assert {
     condition     = google_monitoring_alert_policy.missed["scheduled-job"].conditions[0].condition_prometheus_query_language[0].disable_metric_validation == true
@@ -95,11 +95,11 @@ run "alerts_are_always_made" {
     error_message = "The metrics are named after the function."
   }
   assert {
-    condition     = alltrue([for metric in [google_logging_metric.outcomes, google_logging_metric.take_overs, google_logging_metric.duration] : metric.project == "my-project" && metric.metric_descriptor[0].metric_kind == "DELTA" && metric.label_extractors["job_name"] == "EXTRACT(jsonPayload.job_name)" && contains(metric.metric_descriptor[0].labels[*].key, "job_name")])
+    condition     = alltrue([for metric in [google_logging_metric.outcomes, google_logging_metric.take_overs, google_logging_metric.duration] : metric.project == "my-project" && metric.metric_descriptor[0].metric_kind == "DELTA" && metric.label_extractors["scheduler_job"] == "EXTRACT(jsonPayload.job_name)" && contains(metric.metric_descriptor[0].labels[*].key, "scheduler_job")])
     error_message = "The metrics tell jobs apart."
   }
   assert {
-    condition     = endswith(google_logging_metric.outcomes.filter, " AND jsonPayload.outcome:*") && google_logging_metric.outcomes.metric_descriptor[0].value_type == "INT64" && google_logging_metric.outcomes.label_extractors["outcome"] == "EXTRACT(jsonPayload.outcome)" && contains(google_logging_metric.outcomes.metric_descriptor[0].labels[*].key, "outcome")
+    condition     = google_logging_metric.outcomes.filter == "jsonPayload.outcome:* AND ((resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"scheduled-job\" AND resource.labels.location=\"us-central1\") OR (resource.type=\"cloud_run_job\" AND resource.labels.location=\"us-central1\" AND jsonPayload.job_name=(\"scheduled-job\")))" && google_logging_metric.outcomes.metric_descriptor[0].value_type == "INT64" && google_logging_metric.outcomes.label_extractors["outcome"] == "EXTRACT(jsonPayload.outcome)" && contains(google_logging_metric.outcomes.metric_descriptor[0].labels[*].key, "outcome")
     error_message = "Deliveries are counted by outcome."
   }
   assert {
@@ -165,7 +165,7 @@ run "alerts_go_to_channels_and_match_all_jobs" {
     error_message = "The alert on Cloud Scheduler's attempts matches all jobs, where they are."
   }
   assert {
-    condition     = strcontains(google_monitoring_alert_policy.missed["by-the-hour"].conditions[0].condition_prometheus_query_language[0].query, "user_reports_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"reports\",job_name=\"by-the-hour\",outcome=\"processed\"}[4170s]")
+    condition     = strcontains(google_monitoring_alert_policy.missed["by-the-hour"].conditions[0].condition_prometheus_query_language[0].query, "user_reports_outcomes{monitored_resource=\"cloud_run_revision\",service_name=\"reports\",scheduler_job=\"by-the-hour\",outcome=\"processed\"}[4170s]")
     error_message = "Each job is missed by itself."
   }
 }

@@ -44,12 +44,14 @@ run "malformed_values_are_refused" {
     missed_after_seconds  = 59
     notification_channels = ["on-call"]
     scheduler_region      = "eu"
+    callers               = ["operator"]
   }
 
   expect_failures = [
     var.project_id, var.region, var.schedule, var.name, var.time_zone, var.environment, var.timeout_seconds, var.lease_seconds, var.retention_seconds,
     var.retry_count, var.scope, var.manual_runs, var.database_id, var.source_dir, var.runtime, var.concurrency, var.memory, var.min_instances,
     var.ingress, var.log_level, var.missed_after_seconds, var.notification_channels, var.scheduler_region,
+    var.callers,
   ]
 }
 

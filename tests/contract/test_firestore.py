@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
 from google.api_core import exceptions as google
 from google.cloud import firestore
+from google.cloud.firestore_v1 import types
 
 from dedup.record import Decision, Ending, Status
 from dedup.stores import Claim, EffectsRaised, StoreUnavailable
@@ -395,7 +397,8 @@ def test_write_that_changed_nothing_is_unclear(harness: FirestoreHarness) -> Non
     token = claim.token
     assert token is not None
     claim.unsettled_since = 5.0
-    fate = harness.store._write(claim, harness.store._tries(1), lambda run, **rpc: token)
+    with mock.patch.object(harness.store, "_commit", return_value=token):
+        fate = harness.store._write(claim, harness.store._tries(1), types.Write())
     assert (fate.name, claim.unsettled_since) == ("UNCLEAR", 5.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from google.api_core import exceptions as google
 import dedup
 from dedup.handler import Attempt
 from dedup.lease import Clock, Lease, LeaseLost
-from dedup.record import Decision, Ending, Status
+from dedup.record import Decision, Ending, RunRecord, Status
 from dedup.settings import Settings
 from dedup.stores import Claim, RunStore
-from tests.contract.harness import A_RUN, LEASE, RETENTION, FirestoreHarness, Harness, a_claim
+from tests.contract.harness import A_RUN, LEASE, RETENTION, SCHEDULE_TIME, FirestoreHarness, Harness, a_claim
 
 LONG = 600
 
@@ -58,6 +59,17 @@ def test_hand_over_of_a_lost_run(harness: Harness) -> None:
     assert not claim.handed_over
     assert harness.record().attempt_id == successor.attempt_id
     assert harness.record().lease_seconds == LEASE
+
+
+@pytest.mark.parametrize(("length", "trusted_until"), [(LEASE, 100 + LEASE - 1), (LONG, 110 + LONG - 1)])
+def test_a_write_is_trusted_for_its_own_length(length: int, trusted_until: float) -> None:
+    """An unclear write that is found is trusted for the lease that it has written, not for the one that was asked for since."""
+    claim = a_claim()
+    claim.wrote(SCHEDULE_TIME, 100.0)
+    claim.lease_seconds, claim.unsettled_since = LONG, 110.0
+    arrived = SCHEDULE_TIME + timedelta(seconds=1)
+    claim.found(RunRecord(updated_at=arrived, status=Status.IN_PROGRESS, attempt_id=claim.attempt_id, lease_seconds=length))
+    assert (claim.token, claim.trusted_until) == (arrived, trusted_until)
 
 
 def test_the_work_completes_the_run(harness: Harness) -> None:
@@ -167,6 +179,19 @@ def test_a_run_that_is_lost_before_the_last_error(harness: Harness) -> None:
     with pytest.raises(LeaseLost), resume(harness, handed_over(harness), task_attempt=3) as run:
         _lose(harness, run)
     assert (harness.record().status, harness.record().attempts) == (Status.IN_PROGRESS, 2)
+
+
+def test_a_run_that_may_be_lost_has_not_failed(harness: Harness) -> None:
+    """Where the lease ran out in the last attempt and nobody has taken the run yet, it is left for somebody to take."""
+    with pytest.raises(LeaseLost), resume(harness, handed_over(harness), task_attempt=3) as run:
+        _outlive(run)
+    assert harness.record().status is Status.IN_PROGRESS
+
+
+def _outlive(run: dedup.Run) -> None:
+    """Lets the attempt's trust in its lease end, as a pause does."""
+    run._claim.trusted_until = float("-inf")
+    run.ensure_held()
 
 
 def _lose(harness: Harness, run: dedup.Run) -> None:

@@ -76,7 +76,7 @@ def test_backoff_doubles_then_grows_evenly_up_to_its_maximum() -> None:
     """Cloud Scheduler's own example: 10 s, 300 s and 3 doublings."""
     policy = RetryPolicy(attempt_deadline=180, min_backoff=10, max_backoff=300, max_doublings=3, retry_count=8)
 
-    assert [policy.backoff(retry) for retry in range(7)] == [10, 20, 40, 80, 160, 240, 300]
+    assert [policy.backoff(retry) for retry in range(8)] == [10, 20, 40, 80, 160, 240, 300, 300]
 
 
 class Counting(http.server.BaseHTTPRequestHandler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import requests
+from workflows_emulator.lib import http_utils
 
 from tests.apis import Started, run_workflow
 from tests.e2e.server import ROOT
@@ -86,9 +88,11 @@ def test_a_crashed_execution_is_taken_over_after_its_lease(
     assert len(documents.all("reports")) == reports
 
 
-def test_a_crashed_execution_is_taken_over_once(documents: Documents) -> None:
-    """Of six executions that find the lease over at once, one takes the run."""
+def test_a_crashed_execution_is_taken_over_once(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of six executions that have all read that the lease is over, one takes the run."""
     crash(documents, -1)
+    read, all_have_read = http_utils.get, threading.Barrier(6, timeout=30)
+    monkeypatch.setattr(http_utils, "get", lambda **how: (read(**how), all_have_read.wait())[0])
     with ThreadPoolExecutor(6) as threads:
         returned = list(threads.map(lambda _: execute(), range(6)))
     assert returned.count("done") == 1

@@ -117,7 +117,9 @@ MUTANTS = [
         _one(
             FIRESTORE,
             "fate = self._update(claim, record.updated_at, tries, fields)",
-            "fate = self._write(claim, tries, lambda run, **rpc: run.update(fields, **rpc).update_time)",
+            "write = firestore_write.update(self._name(claim), fields, record.updated_at)\n"
+            "        types.Write.pb(write).current_document.exists = True\n"
+            "        fate = self._write(claim, tries, write)",
         ),
         SLOW,
     ),
@@ -240,7 +242,7 @@ MUTANTS = [
     ),
     Mutant(
         "release by a delete without a precondition",
-        _one(FIRESTORE, "run.delete(option=option, **rpc)", "run.delete(**rpc)"),
+        _one(FIRESTORE, "firestore_write.delete(self._name(claim), token)", "types.Write(delete=self._name(claim))"),
         SLOW,
     ),
     Mutant(

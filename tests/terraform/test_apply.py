@@ -13,7 +13,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not
 
 
 def test_apply_twice_destroy_and_apply_again(workspace: Terraform) -> None:
-    """The second plan changes nothing, destroy leaves nothing in the state, and an apply right after it makes it all again."""
+    """The second plan changes nothing, destroy leaves nothing in the state, and an apply right after it makes it all again.
+
+    The Scheduler's account, which the function takes by a name that is known before it is made, is made by that name.
+    """
     if not workspace.invents:
         pytest.skip("an apply is tried only with providers that invent what they make, and these are Google's")
     workspace.folder.joinpath("terraform.tfvars.json").write_text(
@@ -22,11 +25,15 @@ def test_apply_twice_destroy_and_apply_again(workspace: Terraform) -> None:
 
     workspace("apply", "-auto-approve", "-input=false")
     made = workspace("state", "list")
+    state = json.loads(workspace("show", "-json"))["values"]
     again = workspace.run("plan", "-input=false", "-detailed-exitcode")
     workspace("destroy", "-auto-approve", "-input=false")
     left = workspace("state", "list")
     workspace("apply", "-auto-approve", "-input=false")
 
+    (function,) = (one for one in state["root_module"]["resources"] if one["type"] == "google_cloudfunctions2_function")
+    callers = function["values"]["service_config"][0]["environment_variables"]["DEDUP_CALLERS"]
+    assert callers == state["outputs"]["service_accounts"]["value"]["scheduler"]
     assert again.returncode == 0, again.stdout  # 2: there would be changes
     assert "No changes." in again.stdout
     assert "google_cloudfunctions2_function.job" in made

@@ -26,6 +26,7 @@ def test_the_function_reads_what_was_derived(timeout: int, planned: Planned) -> 
         retention_seconds=timings["retention"],
         scope=(ScopePart.parse("header:X-Job-Project"), ScopePart.parse("header:X-Job-Location")),
         manual_runs=ManualRuns.SHARE,
+        callers=(f"timeout-{timeout}-scheduler@my-project.iam.gserviceaccount.com",),
         log_level="INFO",
     )
 
@@ -40,15 +41,17 @@ def test_the_function_reads_what_was_said(planned: Planned) -> None:
         retention_seconds=604800,
         scope=(ScopePart.parse("header:X-Tenant"), ScopePart.parse("query:part"), ScopePart.parse("path")),
         manual_runs=ManualRuns.SEPARATE,
+        callers=("everything-said-scheduler@my-project.iam.gserviceaccount.com",),
         log_level="DEBUG",
     )
 
 
 def test_every_setting_has_its_variable(planned: Planned) -> None:
     """Terraform sets each DEDUP_* variable that the function reads: a new one needs its place here."""
+    elsewhere = {"DEDUP_AUDIENCE"}  # of `oidc` alone
     assert {name for name in planned.environment("everything_said") if name.startswith("DEDUP_")} == {
         f"DEDUP_{name.upper()}" for name in Settings.__dataclass_fields__
-    }
+    } - elsewhere
 
 
 def test_the_store_is_where_the_roles_and_indexes_are(planned: Planned) -> None:

@@ -43,7 +43,7 @@ def test_the_configuration_is_valid(terraform: Terraform) -> None:
 )
 def test_terraforms_own_tests_pass(file: str, terraform: Terraform) -> None:
     """`terraform test` passes each file of terraform/tests."""
-    told = terraform("test", "-no-color", f"-filter=tests/{file}", timeout=280)
+    told = terraform("test", "-no-color", f"-filter=tests/{file}")
     print(told)
     assert re.search(r"^Success! [1-9]\d* passed, 0 failed\.$", told, re.MULTILINE)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-READ_BY_TERRAFORM = ("terraform", "dedup", "main.py", "requirements.txt", ".gcloudignore")
+READ_BY_TERRAFORM = ("terraform", "examples", "dedup", "main.py", "requirements.txt", ".gcloudignore")
 OLDEST = (1, 11)
 """The module itself takes Terraform 1.9; mocks that the plan knows came with 1.11."""
 REQUIRED = {"project_id": "my-project", "region": "us-central1", "schedule": "30 2 * * *"}
@@ -39,7 +39,7 @@ class Terraform:
 
     folder: Path
 
-    def __call__(self, *arguments: str, timeout: float = 100, **env: str) -> str:
+    def __call__(self, *arguments: str, timeout: float = 280, **env: str) -> str:
         """Runs a command, and returns what it printed.
 
         Args:
@@ -55,7 +55,7 @@ class Terraform:
             raise TerraformFailed(f"terraform {' '.join(arguments)}\n{ran.stdout}{ran.stderr}")
         return ran.stdout
 
-    def run(self, *arguments: str, timeout: float = 100, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = 280, **env: str) -> subprocess.CompletedProcess[str]:
         """The same, for a command that may end with an error."""
         command = ["terraform", *arguments]
         return subprocess.run(
@@ -77,7 +77,8 @@ class Terraform:
         ran = self.run(*arguments, HTTPS_PROXY=os.environ.get("HTTPS_PROXY", ""), timeout=600, **quick)
         if ran.returncode == 0:
             return
-        if providers is None and "TF_CLI_CONFIG_FILE" not in os.environ and "could not connect to" in ran.stderr:
+        out_of_reach = any(told in ran.stderr for told in ("could not connect to", "Failed to install provider"))
+        if providers is None and "TF_CLI_CONFIG_FILE" not in _environment() and out_of_reach:
             raise TerraformMissing(
                 "Terraform's providers can't be had: registry.terraform.io is out of reach, and TF_CLI_CONFIG_FILE names no "
                 "configuration with a mirror (see terraform providers mirror)"
@@ -102,7 +103,7 @@ class Terraform:
         return plan
 
     def refusals(self, **variables: object) -> dict[str, list[str]]:
-        """What a plan is refused for, or warned of: messages, by the variable, resource or check that says so.
+        """What a plan is refused for, or warned of: messages, by the variable, check or Scheduler job that they are about.
 
         Args:
             variables: beside the required ones, or in place of them.
@@ -117,8 +118,10 @@ class Terraform:
             if line["type"] == "diagnostic":
                 told = line["diagnostic"]
                 kind, name = re.findall(r'(\w+) "(\w+)"', told["snippet"]["context"] or told["snippet"]["code"])[0]
-                where = told.get("address") or f"{kind}.{name}"
-                refused.setdefault(where, []).append(told["detail"].split("\n\nThis was checked by")[0])
+                message = told["detail"].split("\n\nThis was checked by")[0]
+                # A resource's conditions say of themselves which job they are about; Terraform doesn't.
+                about = message.split(":")[0] if kind == "resource" else f"{kind}.{name}"
+                refused.setdefault(about, []).append(message)
         return refused
 
 
@@ -161,8 +164,8 @@ def _environment() -> dict[str, str]:
     """This process's environment, less what would change a plan, and without any credentials."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TF_", "GOOGLE_", "CLOUDSDK_"))}
     for name in ("TF_CLI_CONFIG_FILE", "TF_PLUGIN_CACHE_DIR"):
-        if name in os.environ:
-            kept[name] = os.environ[name]
+        if os.path.exists(os.environ.get(name, "")):  # noqa: PTH110 - of an empty path, Path makes "."
+            kept[name] = os.environ[name]  # one that names nothing is as good as none
     return kept | {
         "CHECKPOINT_DISABLE": "1",
         "TF_IN_AUTOMATION": "1",

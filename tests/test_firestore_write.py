@@ -1,0 +1,64 @@
+"""What goes over the wire is what Google's library would send."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from google.cloud import firestore
+from google.cloud.firestore_v1 import _helpers, types
+from proto.datetime_helpers import DatetimeWithNanoseconds
+
+from dedup.stores import firestore_write
+
+DOCUMENT = "projects/p/databases/(default)/documents/scheduler_runs/" + "a" * 64
+NOON = datetime(2026, 10, 16, 12, 0, 0, 510855, UTC)
+ODD = datetime(2026, 10, 16, 5, 0, tzinfo=timezone(timedelta(hours=-7)))
+"""An aware time that isn't UTC."""
+NANOSECONDS = DatetimeWithNanoseconds(2026, 10, 16, 12, nanosecond=123456789, tzinfo=UTC)
+
+CLAIM = {
+    "status": "in_progress",
+    "attempt_id": "b" * 32,
+    "lease_seconds": 300,
+    "schedule_time": ODD,
+    "claimed_at": NOON,
+    "scope": "é/ü",
+}
+END = {"status": "completed", "finished_at": NOON, "result": ""}
+RENEWAL = {"renewed_at": firestore.SERVER_TIMESTAMP, "lease_expires": NOON, "expire_at": NOON + timedelta(days=1)}
+TAKE_OVER = CLAIM | dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
+
+
+def on_the_wire(write: types.Write) -> bytes:
+    """The bytes, fields in order: in a map they have none."""
+    return bytes(types.Write.pb(write).SerializeToString(deterministic=True))
+
+
+def test_create() -> None:
+    """A create is the library's own, byte for byte."""
+    (wanted,) = _helpers.pbs_for_create(DOCUMENT, CLAIM)
+    assert on_the_wire(firestore_write.create(DOCUMENT, CLAIM)) == on_the_wire(wanted)
+
+
+@pytest.mark.parametrize("written_at", [NOON, NANOSECONDS], ids=["microseconds", "nanoseconds"])
+@pytest.mark.parametrize("fields", [END, RENEWAL, TAKE_OVER], ids=["end", "renewal", "take-over"])
+def test_update(fields: dict[str, Any], written_at: datetime) -> None:
+    """An end, a renewal and a take-over are the library's own updates, byte for byte."""
+    option = firestore.Client.write_option(last_update_time=written_at)
+    (wanted,) = _helpers.pbs_for_update(DOCUMENT, fields, option)
+    assert on_the_wire(firestore_write.update(DOCUMENT, fields, written_at)) == on_the_wire(wanted)
+
+
+@pytest.mark.parametrize("written_at", [NOON, NANOSECONDS], ids=["microseconds", "nanoseconds"])
+def test_delete(written_at: datetime) -> None:
+    """A delete is the library's own, byte for byte."""
+    wanted = _helpers.pb_for_delete(DOCUMENT, firestore.Client.write_option(last_update_time=written_at))
+    assert on_the_wire(firestore_write.delete(DOCUMENT, written_at)) == on_the_wire(wanted)
+
+
+def test_what_a_record_never_has() -> None:
+    """A value that is neither text, number nor time is refused with its field's name."""
+    with pytest.raises(TypeError, match=r"result is 1\.5"):
+        firestore_write.create(DOCUMENT, {"result": 1.5})
