@@ -22,6 +22,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from dedup.delivery import JOB_NAME_HEADER
 from dedup.record import Decision, Ending, RunRecord
 from dedup.stores import Claim, RunStore
 
@@ -134,7 +135,7 @@ class Watch:
                 context=None if instrumented else propagate.extract(self._request.headers),
                 kind=trace.SpanKind.INTERNAL if instrumented else trace.SpanKind.SERVER,
                 attributes={
-                    "faas.trigger": "timer",
+                    "faas.trigger": "timer" if JOB_NAME_HEADER in self._request.headers else "http",
                     "http.request.method": self._request.method,
                     "url.path": self._request.path,
                 },
