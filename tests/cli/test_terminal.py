@@ -76,11 +76,15 @@ def run(*arguments: str, **other: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def at_a_terminal(*arguments: str, **other: str) -> str:
-    """What a terminal of 160 columns shows of a command."""
+def at_a_terminal(*arguments: str, output: int | None = None, **other: str) -> str:
+    """What a terminal of 160 columns shows of a command, whose output may go elsewhere."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *arguments], env=environ(TERM="xterm", COLUMNS="160", **other), stdin=theirs, stdout=theirs, stderr=theirs
+        [*COMMAND, *arguments],
+        env=environ(TERM="xterm", COLUMNS="160", **other),
+        stdin=theirs,
+        stdout=output or theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     shown = b""
@@ -162,6 +166,15 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(tmp_path: Path) -> None:
     assert "in progress" in plain
     assert "\x1b[3" not in plain
     assert "\x1b" not in run("runs", "--store", store).stdout
+
+
+def test_a_long_listing_says_how_far_it_is(many: str) -> None:
+    """A listing that goes into a file tells the terminal of each thousand runs, on one line; with --json it tells nothing."""
+    told = at_a_terminal("runs", "--store", many, "--limit", "2500", output=subprocess.DEVNULL)
+    _, first, second, _ = told.split("\r", maxsplit=3)
+    assert first.startswith("1,000 runs, back to 2026-")
+    assert second.startswith("2,000 runs, back to 2026-")
+    assert at_a_terminal("runs", "--store", many, "--limit", "2500", "--json", output=subprocess.DEVNULL) == ""
 
 
 def test_without_rich_a_terminal_gets_plain_text(tmp_path: Path) -> None:
