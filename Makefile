@@ -39,7 +39,7 @@ mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see
 	@.venv/bin/pip install --quiet --requirement $<
 	@touch $@
 
-.venv/dev-installed: requirements-dev.txt requirements.txt | .venv
+.venv/dev-installed: requirements-dev.txt requirements.txt requirements-spanner.txt requirements-redis.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<
 	@touch $@ .venv/run-installed
 

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from tests.emulator import Emulator, EmulatorMissing, firestore_emulator
+from tests.emulator import Emulator, EmulatorMissing, RedisServer, firestore_emulator, redis_server, spanner_emulator
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,26 @@ def emulator() -> Iterator[Emulator]:
     """The Firestore emulator, started once; tests keep apart by a project id of their own."""
     try:
         with firestore_emulator() as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spanner() -> Iterator[Emulator]:
+    """The Spanner emulator, started once; tests keep apart by their tables or databases."""
+    try:
+        with spanner_emulator() as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis server, started once; tests keep apart by their prefixes."""
+    try:
+        with redis_server() as running:
             yield running
     except EmulatorMissing as missing:
         pytest.skip(str(missing))

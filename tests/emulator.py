@@ -1,4 +1,4 @@
-"""The official Firestore emulator: found, started, and ended by its process group."""
+"""The servers of the stores, on this machine: found, started, and ended by their process groups."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 HOW_TO_GET_IT = "no Firestore emulator: install java and google-cloud-cli-firestore-emulator, or set FIRESTORE_EMULATOR_HOST"
+NO_SPANNER = "no Spanner emulator: install google-cloud-cli-spanner-emulator, or set SPANNER_EMULATOR_HOST"
+NO_REDIS = "no Redis: install redis-server, or valkey-server"
 START_SECONDS = 60
 
+_SPANNER = Path("bin/cloud_spanner_emulator/emulator_main")
 _JAR = Path("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar")
 
 
@@ -76,7 +80,7 @@ def own_firestore_emulator() -> Iterator[Emulator]:
     Raises:
         EmulatorMissing: there is no java, or no jar.
     """
-    java, jar = shutil.which("java"), _jar()
+    java, jar = shutil.which("java"), _in_the_sdk(_JAR)
     if java is None or jar is None:
         raise EmulatorMissing(HOW_TO_GET_IT)
     port = free_port()
@@ -97,11 +101,119 @@ def own_firestore_emulator() -> Iterator[Emulator]:
         process.wait()
 
 
-def _jar() -> Path | None:
+@contextmanager
+def spanner_emulator() -> Iterator[Emulator]:
+    """The emulator that SPANNER_EMULATOR_HOST names, else one of our own for as long as the `with` lasts.
+
+    Raises:
+        EmulatorMissing: there is neither.
+    """
+    host = os.environ.get("SPANNER_EMULATOR_HOST")
+    if host:
+        yield Emulator(host)
+    else:
+        with own_spanner_emulator() as emulator:
+            yield emulator
+
+
+@contextmanager
+def own_spanner_emulator() -> Iterator[Emulator]:
+    """An emulator of our own, which may be frozen. Only its gRPC server: the gateway is for REST.
+
+    Raises:
+        EmulatorMissing: the Google Cloud SDK here has none.
+    """
+    program = _in_the_sdk(_SPANNER)
+    if program is None:
+        raise EmulatorMissing(NO_SPANNER)
+    port = free_port()
+    with _running([str(program), f"--host_port=127.0.0.1:{port}"], port) as process:
+        yield Emulator(f"127.0.0.1:{port}", process.pid)
+
+
+class RedisServer:
+    """A redis-server, or valkey-server, of our own: it can be frozen, killed, and started again on what it has kept.
+
+    Args:
+        folder: of its files.
+        options: of its command line, such as `--appendonly yes`.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        program = shutil.which("redis-server") or shutil.which("valkey-server")
+        if program is None:
+            raise EmulatorMissing(NO_REDIS)
+        self.port = free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder), "--save", "", *options]
+        self._process = _started(self._command, self.port)
+
+    def freeze(self) -> None:
+        """Stops it in the middle of whatever it does: the machine goes on taking connections for it, and nothing answers."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends it as a machine that loses its power does."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Kills it, and starts it again on the same port, with what is left of its data."""
+        self.kill()
+        self._process = _started(self._command, self.port)
+
+
+@contextmanager
+def redis_server(*options: str) -> Iterator[RedisServer]:
+    """A server of our own for as long as the `with` lasts.
+
+    Raises:
+        EmulatorMissing: there is no program for it.
+    """
+    with TemporaryDirectory() as folder:
+        server = RedisServer(Path(folder), *options)
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def _in_the_sdk(file: Path) -> Path | None:
     gcloud = shutil.which("gcloud")
     sdks = [Path(gcloud).resolve().parent.parent] if gcloud else []
     sdks += [Path("/usr/lib/google-cloud-sdk"), Path.home() / "google-cloud-sdk"]
-    return next((sdk / _JAR for sdk in sdks if (sdk / _JAR).exists()), None)
+    return next((sdk / file for sdk in sdks if (sdk / file).exists()), None)
+
+
+@contextmanager
+def _running(command: Sequence[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    process = _started(command, port)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _started(command: Sequence[str], port: int) -> subprocess.Popen[bytes]:
+    """A process that leads its group, and listens."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    give_up_at = time.monotonic() + START_SECONDS
+    while time.monotonic() < give_up_at and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=2).close()
+            return process
+        except OSError:
+            time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    raise RuntimeError(f"{command[0]} did not listen on 127.0.0.1:{port} within {START_SECONDS} s")
 
 
 def _warm_up(url: str) -> None:
