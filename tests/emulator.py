@@ -14,12 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 HOW_TO_GET_IT = "no Firestore emulator: install java and google-cloud-cli-firestore-emulator, or set FIRESTORE_EMULATOR_HOST"
 NO_SPANNER = "no Spanner emulator: install google-cloud-cli-spanner-emulator, or set SPANNER_EMULATOR_HOST"
 NO_REDIS = "no Redis: install redis-server, or valkey-server"
 START_SECONDS = 60
 
+_LET_IT_FINISH = "--abort_current_transaction_probability=0"
+"""The Spanner emulator has one transaction at a time. By default a new one may abort it, and of 50 threads some never end."""
 _SPANNER = Path("bin/cloud_spanner_emulator/emulator_main")
 _JAR = Path("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar")
 
@@ -39,6 +42,11 @@ class Emulator:
 
     host: str
     pid: int | None = None
+
+    @property
+    def spanner_environ(self) -> dict[str, str]:
+        """What points a process at it, where it is Spanner's: it can't do what the library does by default with its session."""
+        return {"SPANNER_EMULATOR_HOST": self.host, "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW": "false"}
 
     def freeze(self) -> None:
         """Stops it in the middle of whatever it does: it goes on listening, and answers nothing."""
@@ -127,8 +135,31 @@ def own_spanner_emulator() -> Iterator[Emulator]:
     if program is None:
         raise EmulatorMissing(NO_SPANNER)
     port = free_port()
-    with _running([str(program), f"--host_port=127.0.0.1:{port}"], port) as process:
+    with _running([str(program), f"--host_port=127.0.0.1:{port}", _LET_IT_FINISH], port) as process:
         yield Emulator(f"127.0.0.1:{port}", process.pid)
+
+
+def spanner_database(emulator: Emulator, name: str) -> str:
+    """The URL of a database of that name with the tables that tests need: made at the first call, as it is at the next."""
+    from google.api_core.exceptions import AlreadyExists
+    from google.cloud import spanner
+
+    from dedup.stores.spanner import create_schema
+
+    url = f"spanner://test/tests/{name}"
+    with mock.patch.dict(os.environ, emulator.spanner_environ):
+        client = spanner.Client(project="test", disable_builtin_metrics=True)
+        instance = client.instance("tests", "projects/test/instanceConfigs/emulator-config", node_count=1)
+        with suppress(AlreadyExists):
+            instance.create().result(START_SECONDS)
+        with suppress(AlreadyExists):
+            statements = [
+                "CREATE TABLE counter (id INT64, n INT64) PRIMARY KEY (id)",
+                "CREATE TABLE counters (name STRING(MAX), n INT64) PRIMARY KEY (name)",
+            ]
+            instance.database(name, ddl_statements=statements).create().result(START_SECONDS)
+            create_schema(url)
+    return url
 
 
 class RedisServer:

@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = ("updated_at", "lease_expires", "renewed_at", "expire_at", "schedule_time", "claimed_at", "finished_at")
 _NUMBERS = ("lease_seconds", "attempts")
 
-_UNSENT = (redis.AuthenticationError, redis.AuthorizationError, GoogleAuthError)
+_UNSENT = (redis.AuthenticationError, redis.exceptions.AuthorizationError, GoogleAuthError)
 """The server has refused us, or there was nothing to say to it: no script has run, and none will."""
 _NOT_NOW = (redis.exceptions.ReadOnlyError, redis.exceptions.BusyLoadingError, redis.exceptions.TryAgainError)
 """The server's answer while it starts or fails over: the script hasn't run, and the next try may find another server."""
@@ -275,7 +275,7 @@ def from_url(url: str) -> RedisRunStore:
 _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "auth=iam needs this service account's credentials: gcloud auth application-default login",
     redis.AuthenticationError: "is the password in DEDUP_STORE right? With auth=iam: roles/memorystore.dbConnectionUser",
-    redis.AuthorizationError: "its user may not do this",
+    redis.exceptions.AuthorizationError: "its user may not do this",
     redis.exceptions.NoPermissionError: "its user needs +@scripting, +@hash, +@keyspace and +time on these keys",
     redis.exceptions.OutOfMemoryError: "the server is full: a larger one, or a shorter DEDUP_RETENTION_SECONDS",
     redis.exceptions.MovedError: "a cluster of several shards needs a client of its own: use an instance with cluster mode disabled",

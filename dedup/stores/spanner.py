@@ -39,13 +39,14 @@ RPC_SECONDS = 3.0
 ROLLBACK_SECONDS = 1.0
 """A transaction that isn't rolled back keeps its locks for 10 s, and that is all: it needn't be waited for."""
 SCHEMA_SECONDS = 120.0
+SESSIONS = 100
+"""Where the library doesn't share one session among all threads, as on the emulator: how many are kept."""
 CONTENDED_CLAIMS = 5
 """How often another attempt may be faster before a claim gives the run up to it."""
 REFUSED_FINISHES = 3
 """How often a finish is tried again that was refused though the run is still its own."""
 
 _DEFINITE = (
-    google.FailedPrecondition,
     google.InvalidArgument,
     google.MethodNotImplemented,
     google.NotFound,
@@ -294,15 +295,13 @@ class SpannerRunStore:
                 token = send(database)
         except _NotSo:
             return _Fate.REFUSED
-        except _REFUSED_EFFECTS as fault:
-            if with_effects:
+        except _FAULTS as fault:
+            if with_effects and isinstance(fault, _REFUSED_EFFECTS):
                 raise EffectsRaised(fault) from fault
             if isinstance(fault, google.AlreadyExists):  # by class, not by code: 409 is Aborted as well
                 return _Fate.REFUSED
-            raise self._unavailable(fault) from fault
-        except _DEFINITE as fault:
-            raise self._unavailable(fault) from fault
-        except _FAULTS as fault:
+            if isinstance(fault, _DEFINITE):
+                raise self._unavailable(fault) from fault
             log.warning("Spanner write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
             tries.failed(fault)
             return _Fate.UNCLEAR
@@ -371,7 +370,9 @@ class SpannerRunStore:
     def _make_database(self, tries: Tries) -> _BoundedDatabase:
         try:
             client = spanner.Client(project=self.project, disable_builtin_metrics=True)
-            database = _BoundedDatabase(self.database, client.instance(self.instance))
+            sessions = spanner.BurstyPool(target_size=SESSIONS)
+            database = _BoundedDatabase(self.database, client.instance(self.instance), pool=sessions)
+            sessions.bind(database)
         except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
             raise self._unavailable(fault) from fault
         while True:
@@ -479,8 +480,8 @@ def _apply(effects: Callable[[Any], None], transaction: Any) -> None:
 class _BoundedDatabase(Database):  # type: ignore[misc]
     """A database whose RPCs all end with the operation that sends them: the library's own go on for an hour."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._bounds = threading.local()
 
     def bounded_by(self, tries: Tries) -> _BoundedBy:
