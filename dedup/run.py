@@ -94,7 +94,9 @@ class Run:
             RuntimeError: it was called before.
         """
         if not self._supports_effects:
-            raise Unsupported("this store can't commit a job's own writes with the run's completion: on_commit needs Firestore or Spanner")
+            raise Unsupported(
+                "this store can't commit a job's own writes with the run's completion: on_commit needs Firestore or Spanner"
+            )
         if self.effects is not None:
             raise RuntimeError("on_commit was called before: put both into one function, which reads before it writes")
         self.effects = effects

@@ -213,8 +213,8 @@ def open_store(url: str) -> RunStore:
         imported = importlib.import_module(f"dedup.stores.{module}")
     except ModuleNotFoundError as missing:
         raise ValueError(
-            f"the store {name!r} needs a package that isn't installed ({missing.name}): pip install -r requirements-{module}.txt, "
-            "and to deploy it, copy the line in that file to requirements.txt"
+            f"the store {name!r} needs a package that isn't there, {missing.name}: pip install -r requirements-{module}.txt; "
+            "and copy the line of that file to requirements.txt, which is what is deployed"
         ) from missing
     store: RunStore = imported.from_url(url)
     return store

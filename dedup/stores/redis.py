@@ -1,8 +1,8 @@
 """Runs in Redis or Valkey: every operation is one script on one hash, in one round trip.
 
-The scripts are in lua/, beside this file. A script is alone on its server while it runs, so reading, deciding and writing are one
-there; from here they never could be. What Redis can't promise is in the README: a server that is lost, or fails over, may forget
-a claim that it has acknowledged.
+The scripts are in lua/, beside this file. A script is alone on its server while it runs, so reading, deciding and writing are
+one there; from here they never could be. What Redis can't promise is in docs/choosing-a-store.md: a server that is lost, or
+fails over, may forget a claim that it has acknowledged.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ class RedisRunStore:
             fields["scope"] = claim.scope
         tries = self._tries(CLAIM_SECONDS)
         was_unclear, claim.create_unclear = claim.create_unclear, True
-        reply, tried_at, unclear = self._run("claim", claim, tries, claim.lease_seconds, claim.retention_seconds, *_flat(fields))
+        reply, tried_at, unclear = self._run(
+            "claim", claim, tries, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
+        )
         claim.create_unclear = was_unclear or unclear
         decision, now, pairs = Decision(reply[0]), _time(reply[1]), reply[2]
         assert now is not None
@@ -161,13 +163,15 @@ class RedisRunStore:
         def send(client: redis.Redis) -> Any:
             try:
                 return client.evalsha(script.sha, 1, *given)
-            except redis.exceptions.NoScriptError:  # a server that has started, or taken over, since: it keeps the text from here on
+            except (
+                redis.exceptions.NoScriptError
+            ):  # a server that has started, or taken over, since: it keeps the text from here on
                 return client.eval(script.text, 1, *given)
 
         return self._ask(send, tries)
 
     def _ask(self, send: Callable[[redis.Redis], Any], tries: Tries) -> tuple[Any, float, bool]:
-        """Sends until there is a reply; gives it, the monotonic time before its try, and whether one before went unacknowledged."""
+        """Sends until there is a reply; gives it, the monotonic time before its try, and whether a try before had none."""
         unclear = False
         while True:
             tries.next_timeout()
@@ -223,7 +227,10 @@ class RedisRunStore:
         return redis.Redis(connection_pool=pool)
 
     def _unavailable(self, fault: Exception) -> StoreUnavailable:
-        remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the server's own log")
+        remedy = next(
+            (text for kind, text in _REMEDIES.items() if isinstance(fault, kind)),
+            "does it want a password? Else see the server's own log",
+        )
         return StoreUnavailable(f"Redis at {self.server}: {fault} ({remedy})")
 
     def _tries(self, seconds: float) -> Tries:
@@ -274,11 +281,11 @@ def from_url(url: str) -> RedisRunStore:
 
 _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "auth=iam needs this service account's credentials: gcloud auth application-default login",
-    redis.AuthenticationError: "is the password in DEDUP_STORE right? With auth=iam: roles/memorystore.dbConnectionUser",
+    redis.AuthenticationError: "its password is refused: mend DEDUP_STORE; with auth=iam: roles/memorystore.dbConnectionUser",
     redis.exceptions.AuthorizationError: "its user may not do this",
-    redis.exceptions.NoPermissionError: "its user needs +@scripting, +@hash, +@keyspace and +time on these keys",
+    redis.exceptions.NoPermissionError: "its user needs +@scripting, +@hash, +@keyspace, +time and +select on these keys",
     redis.exceptions.OutOfMemoryError: "the server is full: a larger one, or a shorter DEDUP_RETENTION_SECONDS",
-    redis.exceptions.MovedError: "a cluster of several shards needs a client of its own: use an instance with cluster mode disabled",
+    redis.exceptions.MovedError: "DEDUP_STORE must name an instance whose cluster mode is disabled",
     redis.exceptions.ReadOnlyError: "this is a replica: DEDUP_STORE must name the primary endpoint",
     redis.exceptions.BusyLoadingError: "the server is still starting",
     redis.TimeoutError: "the server didn't answer in time: is there a way to it, by the VPC?",
@@ -341,28 +348,21 @@ class _bounded_by:  # noqa: N801 - reads as the sentence that it stands in
         _bounds.tries = None
 
 
-class _BoundedWaits:
-    """The library waits as long for each reply, and a new connection waits for several."""
-
-    _sock: Any
-    socket_timeout: float
+class _BoundedConnection(redis.Connection):
+    """The library would wait as long for each reply, and a new connection waits for several."""
 
     def _connect(self) -> Any:
         if _bounds.tries is not None:
-            self._socket_connect_timeout = _bounds.tries.next_timeout()
-        return super()._connect()  # type: ignore[misc]
+            self.socket_connect_timeout = _bounds.tries.next_timeout()
+        return super()._connect()
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         if _bounds.tries is not None:
             options["timeout"] = _bounds.tries.next_timeout()
-        return super().read_response(*args, **options)  # type: ignore[misc]
+        return super().read_response(*args, **options)
 
 
-class _BoundedConnection(_BoundedWaits, redis.Connection):
-    pass
-
-
-class _BoundedTLSConnection(_BoundedWaits, redis.SSLConnection):
+class _BoundedTLSConnection(_BoundedConnection, redis.SSLConnection):
     pass
 
 

@@ -78,7 +78,8 @@ _TYPES = {
 }
 """The columns; a test holds them and spanner.sql together."""
 _NOW = spanner.COMMIT_TIMESTAMP
-"""Stands for the time of the commit, in a mutation and here; in DML it has another name."""
+"""Stands for the time of the commit, in a mutation and here."""
+_NOW_IN_DML = "PENDING_COMMIT_TIMESTAMP()"
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 """The clock that comes with no row: there is no lease to measure by it."""
 _HELD = "attempt_id = @held_by AND status = 'in_progress'"
@@ -233,7 +234,7 @@ class SpannerRunStore:
         if ending is Ending.RELEASED and not claim.create_unclear:
             delete = f"DELETE FROM {self.table} WHERE run_id = @run_id AND {_HELD}"
             return self._change(claim, tries, delete, {"run_id": claim.run_id, "held_by": claim.attempt_id})
-        fields = {"status": ending.value, "finished_at": _NOW, "result": result, "error": error}
+        fields: dict[str, Any] = {"status": ending.value, "finished_at": _NOW, "result": result, "error": error}
         if ending is Ending.RELEASED:
             # That insert may still arrive: after a delete, it would hold the run for a lease with nobody at work.
             fields = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
@@ -249,7 +250,9 @@ class SpannerRunStore:
         **given: Any,
     ) -> _Fate:
         fields = {"updated_at": _NOW, **fields}
-        changes = [f"{name} = {'PENDING_COMMIT_TIMESTAMP()' if value is _NOW else f'@{name}'}" for name, value in fields.items()]
+        changes = [
+            f"{name} = {'PENDING_COMMIT_TIMESTAMP()' if value is _NOW else f'@{name}'}" for name, value in fields.items()
+        ]
         sql = f"UPDATE {self.table} SET {', '.join(changes)} WHERE run_id = @run_id AND {condition}"
         values = {name: value for name, value in fields.items() if value is not _NOW}
         return self._change(claim, tries, sql, {"run_id": claim.run_id, **values, **given}, effects)
@@ -284,9 +287,7 @@ class SpannerRunStore:
 
         return self._write(claim, tries, change, with_effects=effects is not None)
 
-    def _write(
-        self, claim: Claim, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False
-    ) -> _Fate:
+    def _write(self, claim: Claim, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False) -> _Fate:
         """Sends one transaction once, and notes in the claim what is known of it afterwards."""
         database = self._database(tries)
         tried_at = self._monotonic()
@@ -337,8 +338,10 @@ class SpannerRunStore:
         while True:
             database = self._database(tries)
             try:
-                with database.bounded_by(tries), database.snapshot() as snapshot:
-                    rows = list(snapshot.execute_sql(sql, params={"run_id": run_id}, param_types={"run_id": param_types.STRING}))
+                with database.bounded_by(tries), database.snapshot() as snapshot:  # type: ignore[no-untyped-call]
+                    rows = list(
+                        snapshot.execute_sql(sql, params={"run_id": run_id}, param_types={"run_id": param_types.STRING})
+                    )
             except _DEFINITE as fault:
                 raise self._unavailable(fault) from fault
             except _FAULTS as fault:
@@ -402,7 +405,9 @@ def from_url(url: str) -> SpannerRunStore:
         ValueError: what is wrong with the URL.
     """
     form = "spanner://PROJECT/INSTANCE/DATABASE?table=scheduler_runs"
-    match = re.fullmatch(r"spanner://([a-z0-9.:-]*)/([a-z][a-z0-9-]{0,62}[a-z0-9])/([a-z][a-z0-9_-]{0,28}[a-z0-9])(\?[^#]*)?", url)
+    match = re.fullmatch(
+        r"spanner://([a-z0-9.:-]*)/([a-z][a-z0-9-]{0,62}[a-z0-9])/([a-z][a-z0-9_-]{0,28}[a-z0-9])(\?[^#]*)?", url
+    )
     if match is None:
         raise ValueError(f"it is not of the form {form}")
     options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
@@ -477,11 +482,11 @@ def _apply(effects: Callable[[Any], None], transaction: Any) -> None:
         raise EffectsRaised(raised) from raised
 
 
-class _BoundedDatabase(Database):  # type: ignore[misc]
+class _BoundedDatabase(Database):
     """A database whose RPCs all end with the operation that sends them: the library's own go on for an hour."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
         self._bounds = threading.local()
 
     def bounded_by(self, tries: Tries) -> _BoundedBy:
@@ -511,8 +516,8 @@ class _BoundedBy:
 class _BoundedApi:
     """Sends each RPC once, and no longer than there is time.
 
-    The library repeats some by itself: a stream that is unavailable at once and for ever, an internal error after 2, 4, 8, 16 and
-    32 s. A stream waits here before it is repeated; an internal error comes back as one that the library leaves alone.
+    The library repeats some by itself: a stream that is unavailable at once and for ever, an internal error after 2, 4, 8, 16
+    and 32 s. A stream waits here before it is repeated; an internal error comes back as one that the library leaves alone.
     """
 
     def __init__(self, api: Any, tries: Tries) -> None:

@@ -21,7 +21,7 @@ from dedup.stores.firestore import FirestoreRunStore
 from dedup.stores.redis import RedisRunStore, Server
 from dedup.stores.spanner import SpannerRunStore
 from dedup.stores.sqlite import SQLiteRunStore
-from tests.contract.spy import RedisSpy, Spy, SpannerSpy
+from tests.contract.spy import RedisSpy, SpannerSpy, Spy
 from tests.emulator import Emulator, RedisServer, spanner_database
 from tests.size import WHOLE
 
@@ -324,7 +324,9 @@ class SpannerHarness(Harness):
 
     def count_one(self, transaction: Any) -> None:
         """Counts in a table of its own."""
-        transaction.execute_update("INSERT OR UPDATE counter (id, n) SELECT 1, 1 + IFNULL((SELECT n FROM counter WHERE id = 1), 0)")
+        transaction.execute_update(
+            "INSERT OR UPDATE counter (id, n) SELECT 1, 1 + IFNULL((SELECT n FROM counter WHERE id = 1), 0)"
+        )
 
     def counted(self) -> int:
         """Reads that table."""

@@ -532,7 +532,8 @@ def test_late_renewal(harness: Harness) -> None:
 def test_effects_are_committed_with_completion(transactional: Harness) -> None:
     """A job's effects are there when its run is completed."""
     assert transactional.store.supports_effects
-    assert transactional.store.finish_run(transactional.claimed(), Ending.COMPLETED, result="12 rows", effects=transactional.count_one)
+    claim = transactional.claimed()
+    assert transactional.store.finish_run(claim, Ending.COMPLETED, result="12 rows", effects=transactional.count_one)
     assert transactional.counted() == 1
     assert (transactional.record().status, transactional.record().result) == (Status.COMPLETED, "12 rows")
 

@@ -15,8 +15,8 @@ if decision == 'claim' then
     local attempts = 1
     if run then
         attempts = math.max(number(run.attempts) or 1, 1) + 1
+        redis.call('DEL', KEYS[1]) -- with it goes what the dead attempt left
     end
-    redis.call('DEL', KEYS[1]) -- with it goes what the dead attempt left
     redis.call('HSET', KEYS[1],
         'status', 'in_progress',
         'attempt_id', attempt_id,
