@@ -354,7 +354,7 @@ class _BoundedConnection(redis.Connection):
     def _connect(self) -> Any:
         if _bounds.tries is not None:
             self.socket_connect_timeout = _bounds.tries.next_timeout()
-        return super()._connect()
+        return super()._connect()  # type: ignore[no-untyped-call]
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         if _bounds.tries is not None:

@@ -51,6 +51,8 @@ class Spy:
         self.rpcs: list[Rpc] = []
         self.before_write: Callable[[], None] = lambda: None
         """Called before each commit is sent."""
+        self.before_dml: Callable[[], None] = lambda: None
+        """Called before each statement that writes."""
 
     @classmethod
     def on(cls, store: FirestoreRunStore) -> Spy:
@@ -90,6 +92,8 @@ class Spy:
                     fault.times -= 1
             if method == "commit":
                 self.before_write()
+            if method == "execute_sql":
+                self.before_dml()
             if fault is None:
                 return real(request=request, **options)
             if fault.arrives:
@@ -106,7 +110,7 @@ class Spy:
 class SpannerSpy(Spy):
     """The same for Spanner. A rollback has no request object of its own, so it is only counted."""
 
-    watched = ("commit", "execute_sql", "execute_streaming_sql", "streaming_read", "begin_transaction", "create_session")
+    watched = ("commit", "execute_sql", "execute_streaming_sql", "streaming_read", "begin_transaction")
 
     @classmethod
     def on(cls, store: SpannerRunStore) -> SpannerSpy:  # type: ignore[override]
