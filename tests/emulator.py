@@ -21,8 +21,9 @@ NO_SPANNER = "no Spanner emulator: install google-cloud-cli-spanner-emulator, or
 NO_REDIS = "no Redis: install redis-server, or valkey-server"
 START_SECONDS = 60
 
-_LET_IT_FINISH = "--abort_current_transaction_probability=0"
-"""The Spanner emulator has one transaction at a time. By default a new one may abort it, and of 50 threads some never end."""
+LET_IT_FINISH = "--abort_current_transaction_probability=0"
+"""The Spanner emulator has one transaction at a time. By default a new one may abort it, and of 50 threads some never end; with
+this, one whose client dies keeps it from everybody."""
 _SPANNER = Path("bin/cloud_spanner_emulator/emulator_main")
 _JAR = Path("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar")
 
@@ -120,13 +121,16 @@ def spanner_emulator() -> Iterator[Emulator]:
     if host:
         yield Emulator(host)
     else:
-        with own_spanner_emulator() as emulator:
+        with own_spanner_emulator(LET_IT_FINISH) as emulator:
             yield emulator
 
 
 @contextmanager
-def own_spanner_emulator() -> Iterator[Emulator]:
+def own_spanner_emulator(*options: str) -> Iterator[Emulator]:
     """An emulator of our own, which may be frozen. Only its gRPC server: the gateway is for REST.
+
+    Args:
+        options: of its command line.
 
     Raises:
         EmulatorMissing: the Google Cloud SDK here has none.
@@ -135,7 +139,7 @@ def own_spanner_emulator() -> Iterator[Emulator]:
     if program is None:
         raise EmulatorMissing(NO_SPANNER)
     port = free_port()
-    with _running([str(program), f"--host_port=127.0.0.1:{port}", _LET_IT_FINISH], port) as process:
+    with _running([str(program), f"--host_port=127.0.0.1:{port}", *options], port) as process:
         yield Emulator(f"127.0.0.1:{port}", process.pid)
 
 

@@ -280,8 +280,13 @@ class SpannerRunStore:
                 if effects is not None:
                     _apply(effects, transaction)
 
-            # Aborted, it is run again by the loop around it, which knows the deadline.
-            database.run_in_transaction(conditionally, timeout_secs=0)
+            # Not by the database's own run_in_transaction: where it gets no session, its thread never gets a transaction again.
+            sessions = database.sessions_manager
+            session = sessions.get_session(TransactionType.READ_WRITE)
+            try:
+                session.run_in_transaction(conditionally, timeout_secs=0)  # aborted, it is for our own tries to try again
+            finally:
+                sessions.put_session(session)
             committed: datetime = transactions[-1].committed
             return committed
 

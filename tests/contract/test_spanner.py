@@ -246,6 +246,21 @@ def test_two_that_take_over_at_once(harness: SpannerHarness) -> None:
     assert harness.record().attempt_id == owner.attempt_id
 
 
+def test_a_thread_that_got_no_session(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread whose transaction had no session gets one the next time: the library's own way leaves it without for good."""
+    claim, sessions = harness.claimed(), harness.store._database(harness.store._tries(10)).sessions_manager
+    get_session, faults = sessions.get_session, [google.ServiceUnavailable("injected")]
+
+    def fail_once(kind: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return get_session(kind)
+
+    monkeypatch.setattr(sessions, "get_session", fail_once)
+    assert harness.store.renew_run(claim)
+    assert harness.store.finish_run(claim, Ending.COMPLETED)
+
+
 # Effects.
 
 
