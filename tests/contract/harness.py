@@ -354,13 +354,15 @@ def _database_of(emulator: Emulator) -> Any:
 class RedisHarness(Harness):
     """Keys of one prefix."""
 
+    of = "redis"
+    """The fixture of its server."""
     examples = 200 if WHOLE else 10
     shrinks = True
     renewal_revives = True
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__()
-        self.server: RedisServer = request.getfixturevalue("redis")
+        self.server: RedisServer = request.getfixturevalue(self.of)
         self.prefix = uuid.uuid4().hex
         self.client = redis.Redis(port=self.server.port, decode_responses=True)
         self.store: RedisRunStore = RedisRunStore(
@@ -415,16 +417,23 @@ class RedisHarness(Harness):
         self.monotonic.ahead += self.write_seconds
 
 
+class ValkeyHarness(RedisHarness):
+    """The same on the other server."""
+
+    of = "valkey"
+
+
 HARNESSES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "sqlite": SQLiteHarness,
     "firestore": FirestoreHarness,
     "spanner": SpannerHarness,
     "redis": RedisHarness,
+    **({"valkey": ValkeyHarness} if WHOLE else {}),
 }
 """Add a store here: the whole suite then runs on it."""
 
 
-TRANSACTIONAL = [name for name in HARNESSES if name != "redis"]
+TRANSACTIONAL = [name for name in HARNESSES if name not in ("redis", "valkey")]
 """Those whose finish takes a job's own writes."""
 
 

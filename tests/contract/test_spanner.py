@@ -19,7 +19,7 @@ from dedup.stores import EffectsRaised, StoreUnavailable, open_store, spanner
 from dedup.stores.spanner import CONTENDED_CLAIMS, RPC_SECONDS, SpannerRunStore, create_schema
 from tests.contract.harness import A_RUN, LEASE, SpannerHarness, Ticker, a_claim
 from tests.contract.threads import at_once
-from tests.emulator import free_port
+from tests.emulator import free_port, own_spanner_emulator, spanner_database
 from tests.size import WHOLE
 
 pytestmark = pytest.mark.store("spanner")
@@ -406,6 +406,37 @@ def test_a_closed_port(monkeypatch: pytest.MonkeyPatch) -> None:
         assert seconds < 10
         assert told.startswith("Spanner, table scheduler_runs of runs/runs, project nowhere: ")
         assert "the server" in told
+
+
+@pytest.mark.skipif(not WHOLE, reason="waits 10 s: WHOLE=0")
+def test_a_frozen_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server takes RPCs and never answers, each method ends in its time; thawed, the run isn't held for long."""
+    with own_spanner_emulator() as emulator:
+        for name, value in emulator.spanner_environ.items():
+            monkeypatch.setenv(name, value)
+        store = open_store(spanner_database(emulator, "frozen"))
+        held = a_claim("f" * 64)
+        assert store.claim_run(held) is Decision.CLAIM
+        emulator.freeze()
+        calls: list[tuple[float, Callable[[], Any]]] = [
+            (10, lambda: store.claim_run(a_claim(lease_seconds=1))),
+            (6, lambda: store.renew_run(held)),
+            (8, lambda: store.finish_run(held, Ending.COMPLETED, within_seconds=7)),
+            (8, lambda: store.finish_run(held, Ending.COMPLETED, effects=lambda _: None, within_seconds=7)),
+            (10, lambda: store.get_run(A_RUN)),
+        ]
+
+        def seconds_of(call: Callable[[], Any]) -> float:
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailable, match="didn't answer in time"):
+                call()
+            return time.monotonic() - began
+
+        took = at_once(seconds_of, [call for _, call in calls])
+        assert [seconds for seconds, (bound, _) in zip(took, calls, strict=True) if seconds >= bound] == []
+        emulator.thaw()
+        time.sleep(2)
+        assert store.claim_run(a_claim()) is Decision.CLAIM
 
 
 def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -167,9 +167,11 @@ def deliver_in_a_storm(
 
     def crash_the_server() -> None:
         assert crash is not None
+        assert relay is not None
         draw = random.Random(f"{seed}/crashes")
         while not over.wait(draw.uniform(2, 6)):
             crash()
+            relay.faults["crashes of the server"] += 1
 
     storm = [threading.Thread(target=strike)]
     if relay is not None:
