@@ -53,6 +53,8 @@ class Spy:
         """Called before each commit is sent."""
         self.before_dml: Callable[[], None] = lambda: None
         """Called before each statement that writes."""
+        self.before_any: Callable[[], None] = lambda: None
+        """Called before each RPC."""
 
     @classmethod
     def on(cls, store: FirestoreRunStore) -> Spy:
@@ -90,6 +92,7 @@ class Spy:
                 fault = next((fault for fault in self._faults if fault.method == method and fault.times > 0), None)
                 if fault is not None:
                     fault.times -= 1
+            self.before_any()
             if method == "commit":
                 self.before_write()
             if method == "execute_sql":

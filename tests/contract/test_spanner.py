@@ -245,6 +245,55 @@ def test_two_that_take_over_at_once(harness: SpannerHarness) -> None:
     assert harness.record().attempt_id == owner.attempt_id
 
 
+BETWEEN = range(3) if WHOLE else [1]
+"""Before which RPC of a claim something else happens; a claim that takes over has a commit more, which its lock covers."""
+EVENTS = ["claims", "completes", "releases", "owner renews", "owner completes", "owner releases"]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("at", BETWEEN)
+@pytest.mark.parametrize("before", ["nothing", "live", "expired"])
+def test_what_happens_between_the_rpcs_of_a_claim(harness: SpannerHarness, before: str, at: int, event: str) -> None:
+    """Whatever others do between any two RPCs of a claim, no two attempts hold the run, and the record names who does."""
+    others, owner, rival = store_like(harness), a_claim(), a_claim()
+    if before != "nothing":
+        assert harness.store.claim_run(owner) is Decision.CLAIM
+    if before == "expired":
+        harness.expire_lease(A_RUN)
+    holders: set[str] = {owner.attempt_id} if before == "live" else set()
+
+    def happens() -> None:
+        if event.startswith("owner"):
+            act = {"renews": others.renew_run, "completes": lambda claim: others.finish_run(claim, Ending.COMPLETED)}
+            act["releases"] = lambda claim: others.finish_run(claim, Ending.RELEASED)
+            done = act[event.split()[1]](owner)
+            holders.difference_update({owner.attempt_id})
+            if done and event == "owner renews":
+                holders.add(owner.attempt_id)
+        elif others.claim_run(rival) is Decision.CLAIM:
+            assert not holders
+            if event == "claims":
+                holders.add(rival.attempt_id)
+            else:
+                assert others.finish_run(rival, Ending.COMPLETED if event == "completes" else Ending.RELEASED)
+
+    rpcs_of_claim = iter(range(99))
+
+    def count() -> None:
+        if next(rpcs_of_claim) == at:
+            happens()
+
+    claim = a_claim()
+    harness.spy.before_any = count
+    if harness.store.claim_run(claim) is Decision.CLAIM:
+        assert not holders
+        holders.add(claim.attempt_id)
+    harness.spy.before_any = lambda: None
+    record = harness.store.get_run(A_RUN)
+    in_progress = {record.attempt_id} if record is not None and record.status is Status.IN_PROGRESS else set()
+    assert in_progress - {owner.attempt_id if before == "expired" else None} <= holders <= in_progress
+
+
 def test_a_thread_that_got_no_session(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread whose transaction had no session gets one the next time: the library's own way leaves it without for good."""
     claim, sessions = harness.claimed(), harness.store._database(harness.store._tries(10)).sessions_manager
