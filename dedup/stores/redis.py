@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import GoogleAuthError, TransportError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = ("updated_at", "lease_expires", "renewed_at", "expire_at", "schedule_time", "claimed_at", "finished_at")
 _NUMBERS = ("lease_seconds", "attempts")
 
-_UNSENT = (redis.AuthenticationError, redis.exceptions.AuthorizationError, GoogleAuthError)
+_UNSENT = (redis.AuthenticationError, redis.exceptions.AuthorizationError)
 """The server has refused us, or there was nothing to say to it: no script has run, and none will."""
 _NOT_NOW = (redis.exceptions.ReadOnlyError, redis.exceptions.BusyLoadingError, redis.exceptions.TryAgainError)
 """The server's answer while it starts or fails over: the script hasn't run, and the next try may find another server."""
@@ -154,7 +154,7 @@ class RedisRunStore:
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Reads one run, within 10 s."""
-        fields, _, _ = self._ask(lambda client: client.hgetall(self._key(run_id)), self._tries(CLAIM_SECONDS))
+        fields, _, _ = self._ask(run_id, lambda client: client.hgetall(self._key(run_id)), self._tries(CLAIM_SECONDS))
         return _record(run_id, fields, datetime.now(UTC)) if fields else None
 
     def _run(self, name: str, claim: Claim, tries: Tries, *arguments: str | int) -> tuple[Any, float, bool]:
@@ -168,9 +168,9 @@ class RedisRunStore:
             ):  # a server that has started, or taken over, since: it keeps the text from here on
                 return client.eval(script.text, 1, *given)
 
-        return self._ask(send, tries)
+        return self._ask(claim.run_id, send, tries)
 
-    def _ask(self, send: Callable[[redis.Redis], Any], tries: Tries) -> tuple[Any, float, bool]:
+    def _ask(self, run_id: str, send: Callable[[redis.Redis], Any], tries: Tries) -> tuple[Any, float, bool]:
         """Sends until there is a reply; gives it, the monotonic time before its try, and whether a try before had none."""
         unclear = False
         while True:
@@ -185,7 +185,7 @@ class RedisRunStore:
                 self._client().connection_pool.disconnect(inuse_connections=False)  # the name may lead to another server by now
                 tries.failed(fault)
             except _UNCLEAR as fault:
-                log.warning("no reply from Redis, asking again: %s", fault)
+                log.warning("no reply from Redis, asking again: %s", fault, extra={"run_id": run_id})
                 unclear = True
                 tries.failed(fault)
             except redis.RedisError as fault:
@@ -280,8 +280,7 @@ def from_url(url: str) -> RedisRunStore:
 
 
 _REMEDIES: dict[type[Exception], str] = {
-    GoogleAuthError: "auth=iam needs this service account's credentials: gcloud auth application-default login",
-    redis.AuthenticationError: "its password is refused: mend DEDUP_STORE; with auth=iam: roles/memorystore.dbConnectionUser",
+    redis.AuthenticationError: "mend the password in DEDUP_STORE; with auth=iam, its account needs the role to connect",
     redis.exceptions.AuthorizationError: "its user may not do this",
     redis.exceptions.NoPermissionError: "its user needs +@scripting, +@hash, +@keyspace, +time and +select on these keys",
     redis.exceptions.OutOfMemoryError: "the server is full: a larger one, or a shorter DEDUP_RETENTION_SECONDS",
@@ -319,10 +318,16 @@ class _AccessToken(redis.CredentialProvider):
         from google.auth.transport.requests import Request
 
         with self._refreshing:
-            if self._credentials is None:
-                self._credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
-            if not self._credentials.valid:
-                self._credentials.refresh(Request())
+            try:
+                if self._credentials is None:
+                    self._credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+                if not self._credentials.valid:
+                    self._credentials.refresh(Request())
+            # As the library's own errors: after any other it keeps the connection, which nobody has signed in on.
+            except TransportError as fault:
+                raise redis.ConnectionError(f"no access token: {fault}") from fault
+            except GoogleAuthError as fault:
+                raise redis.AuthenticationError(f"no access token: {fault}") from fault
             return (self._credentials.token,)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis as library
+from google.auth.exceptions import DefaultCredentialsError, TransportError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -434,7 +435,7 @@ def test_a_frozen_server(own_server: Callable[..., RedisServer]) -> None:
 @pytest.mark.parametrize(
     ("options", "password", "remedy"),
     [
-        (["--requirepass", "right"], "wrong", "its password is refused"),
+        (["--requirepass", "right"], "wrong", "mend the password in DEDUP_STORE"),
         (["--requirepass", "right"], None, "does it want a password?"),
         (["--maxmemory", "1"], None, "the server is full"),
         (["--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "yes"], None, "DEDUP_STORE must name the primary"),
@@ -529,16 +530,19 @@ class tls_server:  # noqa: N801
 
 
 class Credentials:
-    """An account's, with tokens that are good for one use."""
+    """An account's, with a token for each refresh, or what goes wrong with it."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str | Exception]) -> None:
         self._tokens = tokens
         self.token: str | None = None
         self.valid = False
 
     def refresh(self, request: Any) -> None:
         """The next token."""
-        self.token = self._tokens.pop(0)
+        token = self._tokens.pop(0)
+        if isinstance(token, Exception):
+            raise token
+        self.token = token
         self.valid = True
 
 
@@ -556,6 +560,21 @@ def test_iam_by_url(own_server: Callable[..., RedisServer], monkeypatch: pytest.
     credentials.valid = False  # an hour later
     assert store.claim_run(a_claim()) is Decision.IN_PROGRESS
     assert credentials.token == "token-2"
+
+
+def test_no_access_token(own_server: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that can't be had just now is asked for again, on a connection that is signed in on; one for good is an error."""
+    server = own_server("--requirepass", "token")
+    credentials = Credentials([TransportError("injected"), "token", DefaultCredentialsError("injected"), "token"])
+    monkeypatch.setattr("google.auth.default", lambda scopes: (credentials, "project"))
+    store = store_at(server, iam=True)
+    assert store.claim_run(a_claim()) is Decision.CLAIM
+    store._client().connection_pool.disconnect()
+    credentials.valid = False
+    told = refusal(lambda: store.claim_run(a_claim()))
+    assert "no access token: injected" in told
+    assert "its account needs the role to connect" in told
+    assert store.claim_run(a_claim()) is Decision.IN_PROGRESS
 
 
 def test_threads_have_connections_of_their_own(harness: RedisHarness) -> None:
