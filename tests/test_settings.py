@@ -314,11 +314,12 @@ def test_a_store_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, url: 
     assert (Path(__file__).parent.parent / file).exists()
 
 
-def test_a_password_in_a_wrong_url_is_not_shown() -> None:
+def test_a_redis_password_is_not_shown() -> None:
     """The error goes to a log: of a Redis URL that can't be used, nothing is told that may be a secret."""
     for wrong in ("redis://u:hunter2@h/x", "redis://u:hunter2@h:x", "redis://u:hunter2@h?auth=iam", "redis://u:hunter2@[h"):
         [fault] = faults(DEDUP_STORE=wrong)
         assert "hunter2" not in fault
+    assert "hunter2" not in repr(Server(host="h", password="hunter2"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha1
 from pathlib import Path
@@ -43,7 +43,12 @@ _NUMBERS = ("lease_seconds", "attempts")
 
 _UNSENT = (redis.AuthenticationError, redis.exceptions.AuthorizationError)
 """The server has refused us, or there was nothing to say to it: no script has run, and none will."""
-_NOT_NOW = (redis.exceptions.ReadOnlyError, redis.exceptions.BusyLoadingError, redis.exceptions.TryAgainError)
+_NOT_NOW = (
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+)
 """The server's answer while it starts or fails over: the script hasn't run, and the next try may find another server."""
 _UNCLEAR = (redis.ConnectionError, redis.TimeoutError, OSError)
 
@@ -58,7 +63,7 @@ class Server:
     port: int = 6379
     db: int = 0
     username: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     tls: bool = False
     ca: str | None = None
     """The file of the certificate authority that the server's certificate is of; None: those that this machine trusts."""
@@ -163,9 +168,8 @@ class RedisRunStore:
         def send(client: redis.Redis) -> Any:
             try:
                 return client.evalsha(script.sha, 1, *given)
-            except (
-                redis.exceptions.NoScriptError
-            ):  # a server that has started, or taken over, since: it keeps the text from here on
+            except redis.exceptions.NoScriptError:
+                # The server has started, or taken over, since the last script. From here on it keeps the text.
                 return client.eval(script.text, 1, *given)
 
         return self._ask(claim.run_id, send, tries)
