@@ -77,6 +77,8 @@ _TYPES = {
     "error": param_types.STRING,
 }
 """The columns; a test holds them and spanner.sql together."""
+_GIVEN = {**_TYPES, "read_at": param_types.TIMESTAMP, "held_by": param_types.STRING}
+"""What statements are given."""
 _NOW = spanner.COMMIT_TIMESTAMP
 """Stands for the time of the commit, in a mutation and here."""
 _NOW_IN_DML = "PENDING_COMMIT_TIMESTAMP()"
@@ -250,9 +252,7 @@ class SpannerRunStore:
         **given: Any,
     ) -> _Fate:
         fields = {"updated_at": _NOW, **fields}
-        changes = [
-            f"{name} = {'PENDING_COMMIT_TIMESTAMP()' if value is _NOW else f'@{name}'}" for name, value in fields.items()
-        ]
+        changes = [f"{name} = {_NOW_IN_DML if value is _NOW else f'@{name}'}" for name, value in fields.items()]
         sql = f"UPDATE {self.table} SET {', '.join(changes)} WHERE run_id = @run_id AND {condition}"
         values = {name: value for name, value in fields.items() if value is not _NOW}
         return self._change(claim, tries, sql, {"run_id": claim.run_id, **values, **given}, effects)
@@ -266,8 +266,7 @@ class SpannerRunStore:
         effects: Callable[[Any], None] | None = None,
     ) -> _Fate:
         """Changes the one row in a transaction, if it is as the statement wants it."""
-        types = {name: _TYPES.get(name, param_types.STRING) for name in given} | {"read_at": param_types.TIMESTAMP}
-        types = {name: types[name] for name in given}
+        types = {name: _GIVEN[name] for name in given}
 
         def change(database: Database) -> datetime:
             transactions = []
