@@ -24,6 +24,7 @@ from dedup.record import Decision, Ending, Status, decide
 from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store
 from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _record
 from tests.contract.harness import A_RUN, LEASE, RETENTION, RedisHarness, Ticker, ValkeyHarness, a_claim
+from tests.e2e.relay import Fault, Relay
 from tests.emulator import EmulatorMissing, RedisServer, free_port, redis_server
 from tests.size import WHOLE
 
@@ -204,6 +205,23 @@ def test_unanswered_take_over(harness: RedisHarness, no_reply: Exception, arrive
     claim = a_claim()
     assert harness.store.claim_run(claim) is Decision.CLAIM
     assert claim.attempts == harness.record().attempts == 2
+
+
+def test_a_connection_that_breaks(harness: RedisHarness) -> None:
+    """A claim whose connection breaks with its reply is sent again, and known to have been: the library repeats nothing."""
+    with Relay(harness.server.host) as relay:
+        store = RedisRunStore(Server(host="127.0.0.1", port=int(relay.host.rpartition(":")[2])), harness.prefix)
+        assert store.claim_run(a_claim("f" * 64)) is Decision.CLAIM
+        network = threading.Thread(target=relay.fail, args=(Fault.MUTE, 0.3))
+        network.start()
+        while not relay.faults:
+            time.sleep(0.01)
+        claim = a_claim()
+        assert store.claim_run(claim) is Decision.CLAIM
+        network.join()
+        store._client().close()
+    assert claim.create_unclear
+    assert harness.record().attempts == 1
 
 
 def test_trust_of_an_unanswered_claim(harness: RedisHarness, arrives: bool) -> None:
