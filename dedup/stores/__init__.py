@@ -193,24 +193,37 @@ class RunStore(Protocol):
 
 
 _STORES = {
-    "firestore": "dedup.stores.firestore",
-    "sqlite": "dedup.stores.sqlite",
+    "firestore": "firestore",
+    "sqlite": "sqlite",
+    "spanner": "spanner",
+    "redis": "redis",
+    "rediss": "redis",
 }
+"""The module here for each name that a URL may begin with."""
 
 
 def open_store(url: str) -> RunStore:
     """Makes the store that a URL names. Imports its library, and connects to nothing yet.
 
     Args:
-        url: `firestore`, `firestore://PROJECT/DATABASE?collection=NAME`, `sqlite:///PATH`.
+        url: `firestore`, `firestore://PROJECT/DATABASE?collection=NAME`, `sqlite:///PATH`,
+            `spanner://PROJECT/INSTANCE/DATABASE?table=NAME`, `redis://HOST:PORT/DB`, `rediss://` for TLS.
 
     Raises:
-        ValueError: the URL names no store, or says something that the store doesn't know.
+        ValueError: the URL names no store, says something that the store doesn't know, or its library isn't installed.
     """
     name = url.partition(":")[0]
     if name not in _STORES:  # only the name is shown: the rest may hold a password
         raise ValueError(
             f"there is no store {name!r}: a store's URL begins with {' or '.join(f'{known}:' for known in _STORES)}"
         )
-    store: RunStore = importlib.import_module(_STORES[name]).from_url(url)
+    module = _STORES[name]
+    try:
+        imported = importlib.import_module(f"dedup.stores.{module}")
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"the store {name!r} needs a package that isn't there, {missing.name}: pip install -r requirements-{module}.txt; "
+            "and copy the line of that file to requirements.txt, which is what is deployed"
+        ) from missing
+    store: RunStore = imported.from_url(url)
     return store
