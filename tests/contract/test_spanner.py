@@ -165,6 +165,23 @@ def test_unanswered_rpcs_stay_within_the_deadline(harness: SpannerHarness, monke
         assert time.monotonic() - real < 2, "it has slept by another clock"
 
 
+def test_finish_leaves_time_for_reading(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finish whose statements all take their whole time still looks at what has become of them, within its own time."""
+    claim, ticker = harness.claimed(), harness.monotonic
+    monkeypatch.setattr(harness.store, "_sleep", ticker.wait)
+    harness.spy.fail(DML, google.DeadlineExceeded("injected"), times=99)
+
+    def take_time() -> None:
+        rpc = harness.spy.rpcs[-1]
+        ticker.ahead += rpc.options["timeout"] if rpc.method == DML else 1.5
+
+    harness.spy.before_any, began = take_time, ticker()
+    with pytest.raises(StoreUnavailable):
+        harness.store.finish_run(claim, Ending.COMPLETED)
+    assert ticker() - began < 10
+    assert harness.spy.methods[-1] == READ
+
+
 # A lost acknowledgement: the store is told nothing, and the server has done it, or not.
 
 
