@@ -168,7 +168,7 @@ def from_request(
             f"{JOB_NAME_HEADER} {_shown(job_name)} is not a job's id: it has 1 to 500 letters, digits, - and _, such as nightly"
         )
     text = _header(request, SCHEDULE_TIME_HEADER, example="2026-10-16T12:00:00Z")
-    schedule_time, fraction = _parse_schedule_time(text)
+    schedule_time, fraction = parse_schedule_time(text)
     manual = manual_runs is not ManualRuns.SHARE and schedule_time - now > MANUAL_IS_AHEAD_BY
     if manual and manual_runs is ManualRuns.REFUSE:
         raise BadDelivery(
@@ -217,8 +217,12 @@ def _header(request: Request, name: str, *, example: str, sender: str = "Cloud S
     return value
 
 
-def _parse_schedule_time(text: str) -> tuple[datetime, str]:
-    """Reads an RFC 3339 date-time into UTC, and its fraction's digits."""
+def parse_schedule_time(text: str) -> tuple[datetime, str]:
+    """Reads an RFC 3339 date-time into UTC, and its fraction's digits.
+
+    Raises:
+        BadDelivery: it is none, or has no offset, or doesn't exist.
+    """
     match = _SCHEDULE_TIME.fullmatch(text)
     if match is None:
         raise BadDelivery(

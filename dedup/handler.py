@@ -119,6 +119,7 @@ def handle(
     auth = auth if auth is not None else _auth
     clock = clock if clock is not None else _clock
     with _Answer(request, clock) as answer:
+        store = answer.watch.store(store)
         try:
             auth.check(request)
         except Unauthenticated as refusal:
@@ -148,7 +149,7 @@ def handle(
         if decision is not Decision.CLAIM:
             return answer.of(NOT_RUN[decision])
 
-        returned, raised = _run_job(job, run, lease)
+        returned, raised = _run_job(job, run, lease, answer.watch.job(claim, clock.utcnow()))
         aborted = raised is not None and not isinstance(raised, Exception)
         attempt = Attempt(store, claim, lease, INTERRUPTED_SECONDS if aborted else FINISH_SECONDS)
         if raised is None or returned:
@@ -189,7 +190,7 @@ def _claim_run(store: RunStore, claim: Claim, clock: Clock) -> Decision:
         raise
 
 
-def _run_job(job: Job, run: Run, lease: Lease) -> tuple[list[Any], BaseException | None]:
+def _run_job(job: Job, run: Run, lease: Lease, watched: telemetry.Step) -> tuple[list[Any], BaseException | None]:
     """Runs the job, and says what it returned, and what was raised.
 
     Both can be: a framework's time-out is raised into the thread wherever it is, also when the job has just returned. The job
@@ -198,7 +199,7 @@ def _run_job(job: Job, run: Run, lease: Lease) -> tuple[list[Any], BaseException
     returned: list[Any] = []
     raised: BaseException | None = None
     try:
-        with lease:
+        with lease, watched:
             returned.append(job(run))
     except BaseException as struck:
         raised = struck
@@ -318,6 +319,7 @@ class _Answer:
         self._fault: BaseException | None = None
         self.began = clock.monotonic()
         self.claim: Claim | None = None
+        self.watch = telemetry.Watch(request)
 
     def of(self, outcome: Outcome, fault: BaseException | None = None) -> Response:
         """Makes the answer. What a refused request is told is all of a fault that leaves the house."""
@@ -331,6 +333,7 @@ class _Answer:
         return Response(body, outcome.status, headers, content_type="text/plain; charset=utf-8")
 
     def __enter__(self) -> Self:
+        self.watch.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None) -> None:
@@ -347,6 +350,7 @@ class _Answer:
                 "attempt": claim.attempts or None,
             }
         )
+        seconds = self._clock.monotonic() - self.began
         message = self._outcome.message or self._outcome.body
         of_the_job = self._outcome in (JOB_FAILED, JOB_FAILED_FOR_GOOD, INTERRUPTED)  # its trace is wanted; others say all
         log.log(
@@ -359,10 +363,13 @@ class _Answer:
                 **about_run,
                 "outcome": self._outcome.name,
                 "status": self._outcome.status,
-                "milliseconds": round((self._clock.monotonic() - self.began) * 1000, 1),
+                "milliseconds": round(seconds * 1000, 1),
+                **telemetry.request_fields(self._request, self._outcome.status, seconds),
+                **telemetry.label_fields(claim, self._outcome.name),
                 **telemetry.trace_fields(self._request.headers),
             },
         )
+        self.watch.end(claim, self._outcome.name, self._outcome.status)
 
 
 _settings = Settings.from_environment()

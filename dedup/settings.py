@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import click
+
 from dedup.auth import Kind
 from dedup.delivery import ManualRuns, ScopePart
 from dedup.record import LONGEST_LEASE_SECONDS
@@ -20,8 +22,11 @@ _SERVERLESS = ("K_SERVICE", "GAE_ENV")
 """Set by Cloud Run and Cloud Functions, and by App Engine."""
 
 
-class SettingsError(ValueError):
-    """The environment can't be used. `faults` has a sentence for each variable that is wrong."""
+class SettingsError(click.ClickException, ValueError):
+    """The environment can't be used. `faults` has a sentence for each variable that is wrong.
+
+    functions-framework's command is click's, which shows such an exception's message and no traceback.
+    """
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("\n  ".join(["the environment is wrong:", *faults]))

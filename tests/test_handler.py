@@ -716,6 +716,13 @@ def test_one_line_a_delivery(house: House) -> None:
             "outcome": "processed",
             "status": 200,
             "milliseconds": 1500.3,
+            "httpRequest": {
+                "requestMethod": "POST",
+                "requestUrl": "/",
+                "status": 200,
+                "latency": "1.500s",
+            },
+            "logging.googleapis.com/labels": {"run_id": RUN_ID, "job_name": "nightly", "outcome": "processed"},
         }
     ]
 

@@ -6,7 +6,6 @@ import math
 import re
 import runpy
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -107,31 +106,6 @@ def test_a_gcloud_command_has_such_flags() -> None:
             flags |= set(node.get("flags", {}))
         used = {f"--{flag.removeprefix('no-')}" for flag in re.findall(r"(?<=\s)--([a-z0-9-]+)", command)}
         assert used - flags == set(), command
-
-
-def test_the_shell_understands_what_is_to_be_typed() -> None:
-    """Each block of commands in docs/deploy.md is one that bash reads to its end."""
-    blocks = re.findall(r"^( *)```sh\n(.*?)^ *```", DEPLOY_MD, flags=re.DOTALL | re.MULTILINE)
-    assert blocks
-    for _, block in blocks:
-        checked = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, check=False)
-        assert checked.returncode == 0, checked.stderr
-
-
-def test_a_link_leads_somewhere() -> None:
-    """Each link within the repository names a file, and where it names a heading too, one of that file's."""
-    for page, text in ((ROOT / "README.md", README), (ROOT / "docs" / "deploy.md", DEPLOY_MD)):
-        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
-            file, _, anchor = target.partition("#")
-            other = (page.parent / file).resolve() if file else page
-            assert other.exists(), target
-            assert not anchor or anchor in anchors(other.read_text()), target
-
-
-def anchors(text: str) -> set[str]:
-    """What GitHub calls the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def product(factors: str) -> float:

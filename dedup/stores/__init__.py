@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import ModuleType
 from typing import Any, Protocol
 
-from dedup.record import Decision, Ending, RunRecord
+from dedup.record import Decision, Ending, RunRecord, Status
 
 NEVER = float("-inf")
 
@@ -192,6 +193,53 @@ class RunStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run as it stood when it was read.
+
+    Args:
+        run_id: 64 hex digits, or whatever somebody else has named a record.
+        record: what the store held.
+        seen_at: the store's clock at that moment, aware.
+    """
+
+    run_id: str
+    record: RunRecord
+    seen_at: datetime
+
+
+class Inspectable(RunStore, Protocol):
+    """What `python -m dedup` asks of a store besides. Each method raises StoreUnavailable, as those of RunStore do."""
+
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, the newest `schedule_time` first, as they are read; those without one are left out.
+
+        Args:
+            job_name: only runs of this job.
+            status: only runs of this status.
+            since: only runs scheduled then or later; aware.
+            until: only runs scheduled before that; aware.
+            limit: how many at most. No more are read.
+        """
+        ...
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, None if there is no record, and the store's clock."""
+        ...
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record, if nobody has written it since `updated_at`. False: somebody has, and it is as it was."""
+        ...
+
+
 _STORES = {
     "firestore": "firestore",
     "sqlite": "sqlite",
@@ -212,6 +260,27 @@ def open_store(url: str) -> RunStore:
     Raises:
         ValueError: the URL names no store, says something that the store doesn't know, or its library isn't installed.
     """
+    store: RunStore = _module(url).from_url(url)
+    return store
+
+
+def create_schema(url: str) -> str:
+    """Makes what a store needs before its first run, where it isn't there yet. Says what was made, or what is left to do.
+
+    Args:
+        url: as `open_store` takes it.
+
+    Raises:
+        ValueError: as in `open_store`.
+        StoreUnavailable: the store can't be asked.
+    """
+    create: Callable[[str], str | None] | None = getattr(_module(url), "create_schema", None)
+    if create is None:
+        return "this store needs nothing made before its first run"
+    return create(url) or "what this store needs is there"
+
+
+def _module(url: str) -> ModuleType:
     name = url.partition(":")[0]
     if name not in _STORES:  # only the name is shown: the rest may hold a password
         raise ValueError(
@@ -219,11 +288,9 @@ def open_store(url: str) -> RunStore:
         )
     module = _STORES[name]
     try:
-        imported = importlib.import_module(f"dedup.stores.{module}")
+        return importlib.import_module(f"dedup.stores.{module}")
     except ModuleNotFoundError as missing:
         raise ValueError(
             f"the store {name!r} needs a package that isn't there, {missing.name}: pip install -r requirements-{module}.txt; "
             "and copy the line of that file to requirements.txt, which is what is deployed"
         ) from missing
-    store: RunStore = imported.from_url(url)
-    return store

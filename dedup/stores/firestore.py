@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any
@@ -20,9 +20,10 @@ from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import firestore
 from google.cloud.firestore_v1 import types
+from google.cloud.firestore_v1.base_query import FieldFilter
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, StoreUnavailable, firestore_write, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
 from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
@@ -36,6 +37,10 @@ REFUSED_FINISHES = 3
 """How often a finish is tried again whose precondition was refused though the run is still its own."""
 LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
 """What runs are filtered by when they are listed, newest schedule_time first; terraform/firestore.tf indexes just these."""
+
+PAGE = 300
+"""How many runs one query of a listing reads."""
+PAGE_SECONDS = 10.0
 
 _REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
 """The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
@@ -160,6 +165,61 @@ class FirestoreRunStore:
         """Reads one run, within 10 s."""
         record, _ = self._read(run_id, self._tries(CLAIM_SECONDS))
         return record
+
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, newest first, a page at a time; reads no more documents than it yields."""
+        filters = {"job_name": job_name, "status": status.value if status is not None else None}
+        query = self._client().collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
+        for name, value in filters.items():
+            if value is not None:
+                query = query.where(filter=FieldFilter(name, "==", value))
+        if since is not None:
+            query = query.where(filter=FieldFilter("schedule_time", ">=", since))
+        if until is not None:
+            query = query.where(filter=FieldFilter("schedule_time", "<", until))
+        left = float("inf") if limit is None else limit
+        while left > 0:
+            size = int(min(PAGE, left))
+            page = self._page(query.limit(size))
+            for snapshot in page:
+                yield SeenRun(
+                    snapshot.id, read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time), snapshot.read_time
+                )
+            if len(page) < size:
+                return
+            left -= size
+            query = query.start_after(page[-1])
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, and the server's clock, within 10 s."""
+        return self._read(run_id, self._tries(CLAIM_SECONDS))
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record by one commit that is conditional on `updated_at`."""
+        tries = self._tries(CLAIM_SECONDS)
+        option = firestore.Client.write_option(last_update_time=updated_at)
+        unclear = False
+        while True:
+            try:
+                self._document(run_id).delete(option=option, timeout=tries.next_timeout(), retry=None)
+            except _REFUSED:
+                # After an unclear try, the record may be gone by our own hand.
+                return unclear and self._read(run_id, tries)[0] is None
+            except _DEFINITE as fault:
+                raise self._unavailable(fault) from fault
+            except _FAULTS as fault:
+                unclear = True
+                tries.failed(fault)
+            else:
+                return True
 
     # What is written. Each is one try of one commit.
 
@@ -313,6 +373,19 @@ class FirestoreRunStore:
                 continue
             return self._record(snapshot), snapshot.read_time
 
+    def _page(self, query: firestore.Query) -> list[Any]:
+        """Runs a query, whose runs come all at once: one that is cut off is asked again from its start."""
+        tries = self._tries(PAGE_SECONDS)
+        while True:
+            try:
+                return list(query.stream(timeout=tries.next_timeout(), retry=None))
+            except google.FailedPrecondition as fault:  # only an index can be missing: the query has no other condition
+                raise StoreUnavailable(f"Firestore: {fault} (apply terraform/, whose firestore.tf has the index)") from fault
+            except _DEFINITE as fault:
+                raise self._unavailable(fault) from fault
+            except _FAULTS as fault:
+                tries.failed(fault)
+
     def _record(self, snapshot: Any) -> RunRecord | None:
         if not snapshot.exists:
             return None
@@ -380,6 +453,36 @@ def from_url(url: str) -> FirestoreRunStore:
     if options:
         raise ValueError(f"it has an option other than collection; the form is {form}")
     return FirestoreRunStore(project or None, database, collection)
+
+
+def create_schema(url: str) -> str:
+    """Makes nothing: a collection is there with its first document. Says what Terraform makes around it."""
+    store = from_url(url)
+    project = f" --project={store.project}" if store.project is not None else ""
+    database = f" --database='{store.database}'{project}"
+    return (
+        f"Firestore makes the collection {store.collection} with its first run; terraform/ makes the database, its TTL policy "
+        f"and its indexes. By hand, the TTL policy is: gcloud firestore fields ttls update expire_at --enable-ttl "
+        f"--collection-group={store.collection}{database}"
+    )
+
+
+def sees_ttl_policy(url: str) -> bool:
+    """Whether the collection has a TTL policy on `expire_at`: one call of the Admin API, within 10 s.
+
+    Raises:
+        StoreUnavailable: it can't be asked, or we may not see it.
+    """
+    from google.cloud.firestore_admin_v1 import Field, FirestoreAdminClient
+
+    store = from_url(url)
+    project = store._client().project
+    field = f"projects/{project}/databases/{store.database}/collectionGroups/{store.collection}/fields/expire_at"
+    try:
+        found = FirestoreAdminClient().get_field(name=field, timeout=CLAIM_SECONDS, retry=None)
+    except _FAULTS as fault:
+        raise store._unavailable(fault) from fault
+    return found.ttl_config.state in (Field.TtlConfig.State.CREATING, Field.TtlConfig.State.ACTIVE)
 
 
 _REMEDIES: dict[type[Exception], str] = {

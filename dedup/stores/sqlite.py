@@ -11,14 +11,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, StoreUnavailable, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
 
 BUSY_SECONDS = 5.0
 """How long an operation waits for another process's write; SQLite lets one write at a time."""
@@ -133,6 +133,52 @@ class SQLiteRunStore:
         with self._transaction() as (db, _):
             return _read(db, run_id)
 
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, newest first, without holding up any delivery."""
+        filters = {
+            "job_name = ?": job_name,
+            "status = ?": status.value if status is not None else None,
+            "schedule_time >= ?": _stored(since) if since is not None else None,
+            "schedule_time < ?": _stored(until) if until is not None else None,
+        }
+        given = {text: value for text, value in filters.items() if value is not None}
+        where = " AND ".join(["schedule_time IS NOT NULL", *given])
+        query = f"SELECT * FROM scheduler_runs WHERE {where} ORDER BY schedule_time DESC, run_id DESC LIMIT ?"
+        with self._reading() as (db, now):
+            for row in db.execute(query, (*given.values(), -1 if limit is None else limit)):
+                yield SeenRun(row["run_id"], _record(row), now)
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, and the machine's clock; makes no file where there is none."""
+        with self._reading() as (db, now):
+            return _read(db, run_id), now
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record in one statement, if it is as it was at `updated_at`."""
+        with self._transaction() as (db, _):
+            deleted = "DELETE FROM scheduler_runs WHERE run_id = ? AND updated_at = ?"
+            return db.execute(deleted, (run_id, _stored(updated_at))).rowcount == 1
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[sqlite3.Connection, datetime]]:
+        """A connection that can only read, and takes no lock that a delivery would wait for."""
+        if not self.path.exists():
+            raise StoreUnavailable(f"SQLite file {self.path}: there is none (the first delivery makes it; is the path right?)")
+        try:
+            with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db:
+                db.row_factory = sqlite3.Row
+                yield db, datetime.fromtimestamp(self._clock(), UTC)
+        except sqlite3.Error as fault:
+            raise self._unavailable(fault) from fault
+
     @contextmanager
     def _transaction(self, within_seconds: float = BUSY_SECONDS) -> Iterator[tuple[sqlite3.Connection, datetime]]:
         """Holds the file's one write lock, so that what is read stays true until it is written upon."""
@@ -193,6 +239,13 @@ def from_url(url: str) -> SQLiteRunStore:
     return SQLiteRunStore(unquote(match[1]))
 
 
+def create_schema(url: str) -> str:
+    """Makes the file and its table. The first delivery would, too."""
+    store = from_url(url)
+    with store._transaction():
+        return f"SQLite file {store.path}: the table scheduler_runs is there"
+
+
 def _claim_fields(claim: Claim, now: datetime, attempts: int) -> dict[str, Any]:
     """Every field of a fresh claim: a take-over clears with them what the dead attempt left."""
     return {
@@ -221,13 +274,15 @@ def _lease_fields(claim: Claim, now: datetime) -> dict[str, Any]:
 
 def _read(db: sqlite3.Connection, run_id: str) -> RunRecord | None:
     row = db.execute("SELECT * FROM scheduler_runs WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        return None
+    return _record(row) if row is not None else None
+
+
+def _record(row: sqlite3.Row) -> RunRecord:
     fields = dict(row)
     for name in _TIMES:
         fields[name] = _time(fields[name])
     updated_at = fields["updated_at"] or datetime.now(UTC)  # edited by hand, beyond reading: as if written just now
-    return read_record(run_id, fields, updated_at)
+    return read_record(fields["run_id"], fields, updated_at)
 
 
 def _time(value: object) -> datetime | None:

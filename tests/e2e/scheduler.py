@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import random
 import threading
@@ -13,25 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from dedup.cli.scheduler import RetryPolicy
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER
 from tests.e2e.server import Reply, request, send
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """What a Cloud Scheduler job is configured with, and its names for it; in seconds."""
-
-    attempt_deadline: float
-    """How long an answer is waited for. The request goes on at the server."""
-    min_backoff: float
-    max_backoff: float
-    max_doublings: int
-    retry_count: int
-
-    def backoff(self, retry: int) -> float:
-        """The wait before a retry, counted from 0: it doubles max_doublings times, then grows by as much each time."""
-        doubled = self.min_backoff * 2.0 ** min(retry, self.max_doublings)
-        return min(self.max_backoff, doubled * (1 + max(0, retry - self.max_doublings)))
 
 
 @dataclass(frozen=True)
@@ -110,11 +95,14 @@ class SimulatedScheduler:
                 worker.result()
 
     def _deliver(self, run: ScheduledRun) -> None:
-        for attempt in range(self._policy.retry_count + 1):
-            if attempt:
-                time.sleep(self._policy.backoff(attempt - 1))
+        began = time.monotonic()
+        for attempt in itertools.count():
             if self._attempt(run, random.Random(f"{self._seed}/{run.job}/{run.schedule_time}/{attempt}")):
                 return
+            wait = self._policy.backoff(attempt)
+            if not self._policy.allows(attempt, time.monotonic() - began + wait):
+                break
+            time.sleep(wait)
         with self._counting:
             self.tally.given_up.append(run)
 

@@ -1,0 +1,119 @@
+"""What a fork tests its own job with. It is also the example that docs/testing.md shows."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dedup import testing
+from dedup.record import Status
+
+JOB = """
+import dedup
+
+done, held = [], []
+
+def run_job_logic(run):
+    done.append((run.job_name, run.attempt, run.body))
+    if run.body == b"fail once" and len(done) == 1:
+        raise RuntimeError("not yet")
+    for hook in held:
+        hook()
+        run.ensure_held()
+    return f"{len(done)} done"
+
+def handle_scheduled_job(request):
+    return dedup.handle(request, run_job_logic)
+"""
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[testing.Scheduler]:
+    """Cloud Scheduler, for a job of our own."""
+    (tmp_path / "main.py").write_text(JOB)
+    with testing.scheduler(tmp_path / "main.py") as scheduler:
+        yield scheduler
+
+
+def test_the_forks_own_function_is_called() -> None:
+    """main.py as it is is loaded and called, with a store that is gone afterwards."""
+    with testing.scheduler() as scheduler:
+        assert scheduler.deliver().text == "Run processed"
+        assert scheduler.deliver().text == "Duplicate run skipped"
+        path = scheduler.store.path
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_each_test_has_a_store_of_its_own() -> None:
+    """A run that one store has is new to the next."""
+    for _ in range(2):
+        with testing.scheduler() as scheduler:
+            assert scheduler.deliver().text == "Run processed"
+
+
+def test_a_failed_run_is_delivered_again(scheduler: testing.Scheduler) -> None:
+    """A delivery that fails can be repeated, as a retry."""
+    assert scheduler.deliver(body="fail once").status_code == 500
+    assert scheduler.record() is None
+    assert scheduler.deliver(body="fail once").status_code == 200
+    record = scheduler.record()
+    assert record is not None
+    assert (record.status, record.result) == (Status.COMPLETED, "2 done")
+
+
+def test_a_lost_reply_is_followed_by_a_duplicate(scheduler: testing.Scheduler) -> None:
+    """Whoever loses the answer delivers again, and the run isn't done twice."""
+    scheduler.lose_reply()
+    answer = scheduler.deliver()
+    assert answer.text == "Duplicate run skipped"
+    assert answer.headers["Idempotent-Replayed"] == "true"
+
+
+def test_deliveries_at_once_run_it_once(scheduler: testing.Scheduler) -> None:
+    """Of eight deliveries at the same moment one runs the job."""
+    answers = [answer.text for answer in scheduler.deliver_at_once(8)]
+    assert answers.count("Run processed") == 1
+
+
+def test_a_crashed_attempt_is_taken_over_after_its_lease(scheduler: testing.Scheduler) -> None:
+    """A run whose attempt died is refused until its lease is over, and is then run as a second attempt."""
+    scheduler.crash()
+    assert scheduler.deliver().status_code == 409
+    scheduler.expire_lease()
+    assert scheduler.deliver().text == "Run processed"
+    record = scheduler.record()
+    assert record is not None
+    assert record.attempts == 2
+
+
+def test_a_run_that_is_done_cannot_crash(scheduler: testing.Scheduler) -> None:
+    """A test that lets a finished run crash has a mistake, and is told."""
+    scheduler.deliver()
+    with pytest.raises(RuntimeError, match="completed"):
+        scheduler.crash()
+
+
+def test_a_job_can_lose_its_lease_in_the_middle(scheduler: testing.Scheduler) -> None:
+    """A lease that expires while the job works makes ensure_held raise there; nothing is written, and the run is done again."""
+    held = sys.modules["main"].held
+    held.append(scheduler.expire_lease)
+    assert scheduler.deliver().status_code == 500
+    record = scheduler.record()
+    assert record is not None
+    assert record.status is Status.IN_PROGRESS
+    held.clear()
+    assert scheduler.deliver().text == "Run processed"
+
+
+def test_the_process_is_as_before() -> None:
+    """After the `with`, the handler has its own store, settings and clock again."""
+    from dedup import handler
+
+    before = handler._store, handler._settings, handler._clock
+    with testing.scheduler():
+        assert handler._store is not before[0]
+    assert (handler._store, handler._settings, handler._clock) == before
