@@ -433,6 +433,8 @@ HARNESSES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
 """Add a store here: the whole suite then runs on it."""
 
 
+INSPECTABLE = ["sqlite", "firestore"]
+"""Those that list their runs for the command line."""
 TRANSACTIONAL = [name for name in HARNESSES if name not in ("redis", "valkey")]
 """Those whose finish takes a job's own writes."""
 
