@@ -91,14 +91,17 @@ class Run:
 
         Args:
             effects: called when the job has returned, maybe more than once, with the store's transaction: a
-                `google.cloud.firestore.Transaction`, whose reads come before its writes, or a `sqlite3.Connection`.
+                `google.cloud.firestore.Transaction`, whose reads come before its writes, a
+                `google.cloud.spanner_v1.transaction.Transaction`, or a `sqlite3.Connection`.
 
         Raises:
             Unsupported: the store has no transactions to offer.
             RuntimeError: it was called before.
         """
         if not self._supports_effects:
-            raise Unsupported("this store can't commit a job's own writes with the run's completion: on_commit needs Firestore")
+            raise Unsupported(
+                "this store can't commit a job's own writes with the run's completion: on_commit needs Firestore or Spanner"
+            )
         if self.effects is not None:
             raise RuntimeError("on_commit was called before: put both into one function, which reads before it writes")
         if self.handed_over:

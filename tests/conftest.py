@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from tests.emulator import Emulator, EmulatorMissing, firestore_emulator
+from tests.emulator import Emulator, EmulatorMissing, RedisServer, firestore_emulator, redis_server, spanner_emulator
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +16,36 @@ def emulator() -> Iterator[Emulator]:
     """The Firestore emulator, started once; tests keep apart by a project id of their own."""
     try:
         with firestore_emulator() as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spanner() -> Iterator[Emulator]:
+    """The Spanner emulator, started once; tests keep apart by their tables or databases."""
+    try:
+        with spanner_emulator() as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis server, started once; tests keep apart by their prefixes."""
+    try:
+        with redis_server() as running:
+            yield running
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """A Valkey server, the same way."""
+    try:
+        with redis_server(valkey=True) as running:
             yield running
     except EmulatorMissing as missing:
         pytest.skip(str(missing))
@@ -32,7 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Hands a test's store on to its report."""
-    item.user_properties += [("store", marker.args[0]) for marker in item.iter_markers("store")]
+    marker = item.get_closest_marker("store")
+    if marker is not None:
+        item.user_properties.append(("store", marker.args[0]))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary: the line before the totals

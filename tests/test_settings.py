@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from dedup.delivery import ManualRuns, ScopePart
 from dedup.settings import Settings, SettingsError
 from dedup.stores import open_store
 from dedup.stores.firestore import FirestoreRunStore
+from dedup.stores.redis import RedisRunStore, Server
+from dedup.stores.spanner import SpannerRunStore
 from dedup.stores.sqlite import SQLiteRunStore
 
 SCOPE = (ScopePart("header", "X-Job-Project"), ScopePart("query", "region"), ScopePart("path"))
@@ -127,6 +131,35 @@ NOT_SECONDS = ["0", "-1", "+5", "5s", "300.5", "1e3", "1_000", "five", "\u0663\u
                 "sqlite:///folder/",
                 "sqlite:///runs.db?mode=ro",
                 "sqlite:///runs%00.db",
+                "spanner",
+                "spanner:",
+                "spanner://prod/runs",
+                "spanner://prod/runs/",
+                "spanner://prod/runs/runs/more",
+                "spanner://Prod/runs/runs",
+                "spanner://prod/Runs/runs",
+                "spanner://prod/runs/r",
+                "spanner://prod/runs/runs?table=",
+                "spanner://prod/runs/runs?table=a-b",
+                "spanner://prod/runs/runs?collection=a",
+                "spanner://prod/runs/runs#f",
+                "redis",
+                "redis:",
+                "redis:10.0.0.3",
+                "redis:///0",
+                "redis://10.0.0.3:port",
+                "redis://10.0.0.3:70000",
+                "redis://10.0.0.3:0",
+                "redis://10.0.0.3/zero",
+                "redis://10.0.0.3/0/1",
+                "redis://10.0.0.3#f",
+                "redis://[10.0.0.3",
+                "redis://10.0.0.3?prefix=",
+                "redis://10.0.0.3?socket_timeout=99",
+                "redis://10.0.0.3?auth=password",
+                "redis://:secret@10.0.0.3?auth=iam",
+                "redis://10.0.0.3?ca=ca.pem",
+                "rediss://10.0.0.3?ca=",
             )
         ),
     ],
@@ -259,6 +292,67 @@ def test_a_firestore_url_is_read(url: str, project: str | None, database: str, c
     store = open_store(url)
     assert isinstance(store, FirestoreRunStore)
     assert (store.project, store.database, store.collection) == (project, database, collection)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("spanner://prod/runs/jobs", ("prod", "runs", "jobs", "scheduler_runs")),
+        ("spanner:///runs/jobs-1_a", (None, "runs", "jobs-1_a", "scheduler_runs")),
+        ("spanner://example.com:prod/runs/jobs?table=my_runs", ("example.com:prod", "runs", "jobs", "my_runs")),
+    ],
+)
+def test_a_spanner_url_is_read(url: str, place: tuple[str | None, ...]) -> None:
+    """A Spanner URL names an instance and a database; the project and the table may be left out."""
+    store = open_store(url)
+    assert isinstance(store, SpannerRunStore)
+    assert (store.project, store.instance, store.database, store.table) == place
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "prefix"),
+    [
+        ("redis://10.0.0.3", Server(host="10.0.0.3"), "scheduler_runs"),
+        ("redis://10.0.0.3:6380/2?prefix=jobs", Server(host="10.0.0.3", port=6380, db=2), "jobs"),
+        ("redis://:s%40crt@cache", Server(host="cache", password="s@crt"), "scheduler_runs"),
+        ("redis://me:it@cache/", Server(host="cache", username="me", password="it"), "scheduler_runs"),
+        ("rediss://[fd00::3]?auth=iam&ca=ca.pem", Server(host="fd00::3", tls=True, ca="ca.pem", iam=True), "scheduler_runs"),
+    ],
+)
+def test_a_redis_url_is_read(url: str, server: Server, prefix: str) -> None:
+    """A Redis URL names a host; everything else may be left out, and `rediss` is TLS."""
+    store = open_store(url)
+    assert isinstance(store, RedisRunStore)
+    assert (store.server, store.prefix) == (server, prefix)
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "file"),
+    [
+        ("spanner://p/runs/runs", "google.cloud.spanner", "requirements-spanner.txt"),
+        ("redis://10.0.0.3", "redis", "requirements-redis.txt"),
+        ("rediss://10.0.0.3", "redis", "requirements-redis.txt"),
+    ],
+)
+def test_a_store_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, url: str, package: str, file: str) -> None:
+    """A store whose library isn't installed is a fault that names it, and what to run; the file is there."""
+    if package == "google.cloud.spanner":
+        monkeypatch.delattr("google.cloud.spanner")
+    for module in ("dedup.stores.spanner", "dedup.stores.redis"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    [fault] = faults(DEDUP_STORE=url)
+    assert package in fault
+    assert f"pip install -r {file}" in fault
+    assert (Path(__file__).parent.parent / file).exists()
+
+
+def test_a_redis_password_is_not_shown() -> None:
+    """The error goes to a log: of a Redis URL that can't be used, nothing is told that may be a secret."""
+    for wrong in ("redis://u:hunter2@h/x", "redis://u:hunter2@h:x", "redis://u:hunter2@h?auth=iam", "redis://u:hunter2@[h"):
+        [fault] = faults(DEDUP_STORE=wrong)
+        assert "hunter2" not in fault
+    assert "hunter2" not in repr(Server(host="h", password="hunter2"))
 
 
 @pytest.mark.parametrize(

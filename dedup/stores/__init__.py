@@ -241,19 +241,24 @@ class Inspectable(RunStore, Protocol):
 
 
 _STORES = {
-    "firestore": "dedup.stores.firestore",
-    "sqlite": "dedup.stores.sqlite",
+    "firestore": "firestore",
+    "sqlite": "sqlite",
+    "spanner": "spanner",
+    "redis": "redis",
+    "rediss": "redis",
 }
+"""The module here for each name that a URL may begin with."""
 
 
 def open_store(url: str) -> RunStore:
     """Makes the store that a URL names. Imports its library, and connects to nothing yet.
 
     Args:
-        url: `firestore`, `firestore://PROJECT/DATABASE?collection=NAME`, `sqlite:///PATH`.
+        url: `firestore`, `firestore://PROJECT/DATABASE?collection=NAME`, `sqlite:///PATH`,
+            `spanner://PROJECT/INSTANCE/DATABASE?table=NAME`, `redis://HOST:PORT/DB`, `rediss://` for TLS.
 
     Raises:
-        ValueError: the URL names no store, or says something that the store doesn't know.
+        ValueError: the URL names no store, says something that the store doesn't know, or its library isn't installed.
     """
     store: RunStore = _module(url).from_url(url)
     return store
@@ -281,4 +286,11 @@ def _module(url: str) -> ModuleType:
         raise ValueError(
             f"there is no store {name!r}: a store's URL begins with {' or '.join(f'{known}:' for known in _STORES)}"
         )
-    return importlib.import_module(_STORES[name])
+    module = _STORES[name]
+    try:
+        return importlib.import_module(f"dedup.stores.{module}")
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"the store {name!r} needs a package that isn't there, {missing.name}: pip install -r requirements-{module}.txt; "
+            "and copy the line of that file to requirements.txt, which is what is deployed"
+        ) from missing

@@ -7,7 +7,6 @@ cost six. Google's page "Deduplicate job requests" allows either: "transactions 
 from __future__ import annotations
 
 import logging
-import random
 import re
 import threading
 import time
@@ -25,6 +24,7 @@ from google.cloud.firestore_v1.base_query import FieldFilter
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
 from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
+from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
@@ -223,7 +223,7 @@ class FirestoreRunStore:
 
     # What is written. Each is one try of one commit.
 
-    def _create(self, claim: Claim, tries: _Tries) -> _Fate:
+    def _create(self, claim: Claim, tries: Tries) -> _Fate:
         fields = self._claim_fields(claim, attempts=1)
         was_unclear, claim.create_unclear = claim.create_unclear, True
         fate = self._write(claim, tries, firestore_write.create(self._name(claim), fields))
@@ -233,7 +233,7 @@ class FirestoreRunStore:
             claim.attempts = 1
         return fate
 
-    def _take_over(self, claim: Claim, record: RunRecord, tries: _Tries) -> _Fate:
+    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> _Fate:
         left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
         fields = left_by_the_dead | self._claim_fields(claim, attempts=record.attempts + 1)
         fate = self._update(claim, record.updated_at, tries, fields)
@@ -241,12 +241,12 @@ class FirestoreRunStore:
             claim.attempts = record.attempts + 1
         return fate
 
-    def _renew(self, claim: Claim, token: datetime, tries: _Tries) -> _Fate:
+    def _renew(self, claim: Claim, token: datetime, tries: Tries) -> _Fate:
         # renewed_at makes the write change something: one that doesn't leaves update_time, and so the lease, as it is.
         return self._update(claim, token, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim))
 
     def _finish(
-        self, claim: Claim, token: datetime, ending: Ending, result: str | None, error: str | None, tries: _Tries
+        self, claim: Claim, token: datetime, ending: Ending, result: str | None, error: str | None, tries: Tries
     ) -> _Fate:
         if ending is not Ending.RELEASED:
             return self._update(claim, token, tries, self._end_fields(ending, result, error))
@@ -256,10 +256,10 @@ class FirestoreRunStore:
             return self._update(claim, token, tries, over)
         return self._write(claim, tries, firestore_write.delete(self._name(claim), token))
 
-    def _update(self, claim: Claim, token: datetime, tries: _Tries, fields: dict[str, Any]) -> _Fate:
+    def _update(self, claim: Claim, token: datetime, tries: Tries, fields: dict[str, Any]) -> _Fate:
         return self._write(claim, tries, firestore_write.update(self._name(claim), fields, token))
 
-    def _write(self, claim: Claim, tries: _Tries, write: types.Write) -> _Fate:
+    def _write(self, claim: Claim, tries: Tries, write: types.Write) -> _Fate:
         """Sends one commit once, and notes in the claim what is known of it afterwards."""
         timeout = tries.next_timeout()
         tried_at = self._monotonic()
@@ -356,7 +356,7 @@ class FirestoreRunStore:
 
     # What is read.
 
-    def _read(self, run_id: str, tries: _Tries) -> tuple[RunRecord | None, datetime]:
+    def _read(self, run_id: str, tries: Tries) -> tuple[RunRecord | None, datetime]:
         """Reads a run and the store's clock, which Firestore gives with a missing document too."""
         run = self._document(run_id)
         while True:
@@ -421,8 +421,8 @@ class FirestoreRunStore:
         remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the Firestore status page")
         return StoreUnavailable(f"{where}: {fault} ({remedy})")
 
-    def _tries(self, seconds: float) -> _Tries:
-        return _Tries(self, seconds)
+    def _tries(self, seconds: float) -> Tries:
+        return Tries(seconds, RPC_SECONDS, monotonic=self._monotonic, sleep=self._sleep, unavailable=self._unavailable)
 
     def _is_trusted(self, claim: Claim) -> bool:
         return claim.is_trusted(self._monotonic())
@@ -508,34 +508,6 @@ class _Fate(Enum):
     """It may have been written, or be written yet: read the run before anything else."""
 
 
-class _Tries:
-    """A deadline, and the waits between the tries that fit before it."""
-
-    def __init__(self, store: FirestoreRunStore, seconds: float) -> None:
-        self._store = store
-        self._ends_at = store._monotonic() + seconds
-        self._wait = 0.05
-
-    def next_timeout(self) -> float:
-        """Seconds that the next RPC may take."""
-        left = self._ends_at - self._store._monotonic()
-        if left <= 0:
-            raise self._store._unavailable(TimeoutError("no time left for another try"))
-        return min(RPC_SECONDS, left)
-
-    def failed(self, fault: Exception) -> None:
-        """Waits before the next try, twice as long as the last time.
-
-        Raises:
-            StoreUnavailable: there is no time for another try.
-        """
-        self._wait = min(1.0, self._wait * 2)
-        wait = self._wait * random.uniform(0.5, 1.0)
-        if self._store._monotonic() + wait >= self._ends_at:
-            raise self._store._unavailable(fault) from fault
-        self._store._sleep(wait)
-
-
 class _NotOurs(Exception):
     """The run that the transaction has read isn't this attempt's."""
 
@@ -543,7 +515,7 @@ class _NotOurs(Exception):
 class _BoundedTransaction(firestore.Transaction):
     """A transaction whose own RPCs end in time too: the client's defaults go on for minutes."""
 
-    def __init__(self, client: firestore.Client, tries: _Tries) -> None:
+    def __init__(self, client: firestore.Client, tries: Tries) -> None:
         super().__init__(client)
         self._tries = tries
 

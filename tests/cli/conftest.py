@@ -15,7 +15,7 @@ from dedup.cli import cli
 from dedup.delivery import Delivery
 from dedup.record import Ending
 from dedup.stores import Claim
-from tests.contract.harness import HARNESSES, FirestoreHarness, Harness, SQLiteHarness, a_claim
+from tests.contract.harness import HARNESSES, INSPECTABLE, FirestoreHarness, Harness, SQLiteHarness, a_claim
 
 NOON = "2026-10-16T12:00:00Z"
 AT_NOON = datetime(2026, 10, 16, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ class House:
         return run_id
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in HARNESSES])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in INSPECTABLE])
 def house(request: pytest.FixtureRequest) -> Iterator[House]:
     """A house with a fresh store of each kind."""
     harness = HARNESSES[request.param](request)

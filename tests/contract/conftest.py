@@ -8,12 +8,28 @@ from collections.abc import Iterator
 import pytest
 
 from dedup.stores import RunStore
-from tests.contract.harness import HARNESSES, Harness
+from tests.contract.harness import HARNESSES, INSPECTABLE, TRANSACTIONAL, Harness
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in HARNESSES])
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     """A fresh store with its harness."""
+    made = HARNESSES[request.param](request)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in TRANSACTIONAL])
+def transactional(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """A fresh store, of those that take a job's own writes, with its harness."""
+    made = HARNESSES[request.param](request)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in INSPECTABLE])
+def inspectable(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """A fresh store, of those that list their runs, with its harness."""
     made = HARNESSES[request.param](request)
     yield made
     made.close()

@@ -8,17 +8,21 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
-from google.cloud import firestore
+import redis
+from google.cloud import firestore, spanner
 
 from dedup.record import RunRecord
 from dedup.stores import Claim, RunStore
 from dedup.stores.firestore import FirestoreRunStore
+from dedup.stores.redis import RedisRunStore, Server
+from dedup.stores.spanner import SpannerRunStore
 from dedup.stores.sqlite import SQLiteRunStore
-from tests.contract.spy import Spy
-from tests.emulator import Emulator
+from tests.contract.spy import RedisSpy, SpannerSpy, Spy
+from tests.emulator import Emulator, RedisServer, spanner_database
 from tests.size import WHOLE
 
 LEASE = 60
@@ -67,6 +71,8 @@ class Harness(ABC):
     """Whether an example that fails is made smaller, which takes hundreds more."""
     renewal_revives: bool
     """Whether a renewal gives a lease that `expire_lease` has ended its length back."""
+    runs_at_once = 50
+    """How many runs are claimed and finished at the same moment."""
 
     def __init__(self) -> None:
         self.monotonic = Ticker()
@@ -257,11 +263,192 @@ class FirestoreHarness(Harness):
         self.monotonic.ahead += self.write_seconds
 
 
+class SpannerHarness(Harness):
+    """One table of one database for all tests, emptied before each."""
+
+    examples = 40 if WHOLE else 2
+    shrinks = False
+    renewal_revives = True
+    runs_at_once = 50 if WHOLE else 10  # the emulator has one transaction at a time, and aborts all others
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        super().__init__()
+        emulator: Emulator = request.getfixturevalue("spanner")
+        environ = request.getfixturevalue("monkeypatch")
+        for name, value in emulator.spanner_environ.items():
+            environ.setenv(name, value)
+        self.database = _database_of(emulator)
+        for table in ("scheduler_runs", "counter"):
+            with self.database.batch() as batch:
+                batch.delete(table, spanner.KeySet(all_=True))
+        project, instance = self.database.name.split("/")[1:4:2]
+        self.store: SpannerRunStore = SpannerRunStore(
+            project, instance, self.database.database_id, monotonic=self.monotonic, sleep=time.sleep
+        )
+        self.spy = SpannerSpy.on(self.store)
+        self.spy.before_write = self._take_time
+
+    def close(self) -> None:
+        """Closes the store's client."""
+        self.spy.transport.close()
+
+    def now(self) -> datetime:
+        """The emulator runs on this machine."""
+        return datetime.now(UTC)
+
+    def expire_lease(self, run_id: str) -> None:
+        """Lets the last write have been longer ago."""
+        record = self.record(run_id)
+        ago = self.now() - timedelta(seconds=(record.lease_seconds or 0) + 1)
+        self._do("UPDATE scheduler_runs SET updated_at = @ago WHERE run_id = @run_id", ago=ago, run_id=run_id)
+
+    def raw(self, run_id: str) -> dict[str, Any] | None:
+        """The row."""
+        with self.database.snapshot() as snapshot:
+            result = snapshot.execute_sql("SELECT * FROM scheduler_runs WHERE run_id = @run_id", params={"run_id": run_id})
+            rows = [dict(zip([field.name for field in result.fields], row, strict=True)) for row in result]
+        own = ("run_id", "updated_at")
+        return {name: value for name, value in rows[0].items() if name not in own and value is not None} if rows else None
+
+    def put(self, run_id: str, fields: Mapping[str, Any]) -> None:
+        """Replaces the row. A column of numbers takes no text: a number that can be no lease stands for it."""
+        row = {"run_id": run_id, "updated_at": self.now(), "status": "", "attempt_id": "", **fields}
+        if isinstance(row.get("lease_seconds"), str):
+            row["lease_seconds"] = -60
+        with self.database.batch() as batch:
+            batch.replace("scheduler_runs", list(row), [list(row.values())])
+
+    def delete(self, run_id: str) -> None:
+        """Deletes the row."""
+        self._do("DELETE FROM scheduler_runs WHERE run_id = @run_id", run_id=run_id)
+
+    def count_one(self, transaction: Any) -> None:
+        """Counts in a table of its own."""
+        transaction.execute_update(
+            "INSERT OR UPDATE counter (id, n) SELECT 1, 1 + IFNULL((SELECT n FROM counter WHERE id = 1), 0)"
+        )
+
+    def counted(self) -> int:
+        """Reads that table."""
+        with self.database.snapshot() as snapshot:
+            return sum(row[0] for row in snapshot.execute_sql("SELECT n FROM counter"))
+
+    def _do(self, sql: str, **given: Any) -> None:
+        types = {
+            name: spanner.param_types.TIMESTAMP if isinstance(value, datetime) else spanner.param_types.STRING
+            for name, value in given.items()
+        }
+        self.database.run_in_transaction(lambda transaction: transaction.execute_update(sql, params=given, param_types=types))
+
+    def _take_time(self) -> None:
+        self.monotonic.ahead += self.write_seconds
+
+
+@cache
+def _database_of(emulator: Emulator) -> Any:
+    """A connection of the tests' own to the one database for all of them."""
+    project, instance, database = spanner_database(emulator, "contract").removeprefix("spanner://").split("/")
+    return spanner.Client(project=project, disable_builtin_metrics=True).instance(instance).database(database)
+
+
+class RedisHarness(Harness):
+    """Keys of one prefix."""
+
+    of = "redis"
+    """The fixture of its server."""
+    examples = 200 if WHOLE else 10
+    shrinks = True
+    renewal_revives = True
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        super().__init__()
+        self.server: RedisServer = request.getfixturevalue(self.of)
+        self.prefix = uuid.uuid4().hex
+        self.client = redis.Redis(port=self.server.port, decode_responses=True)
+        self.store: RedisRunStore = RedisRunStore(
+            Server(host="127.0.0.1", port=self.server.port), self.prefix, monotonic=self.monotonic, sleep=self.monotonic.wait
+        )
+        self.spy = RedisSpy.on(self.store)
+        self.spy.during_write = self._take_time
+
+    def close(self) -> None:
+        """Closes both clients."""
+        self.client.close()
+        self.store._client().close()
+
+    def now(self) -> datetime:
+        """The server runs on this machine."""
+        return datetime.now(UTC)
+
+    def expire_lease(self, run_id: str) -> None:
+        """Lets the last write have been longer ago."""
+        ago = self.now() - timedelta(seconds=(self.record(run_id).lease_seconds or 0) + 1)
+        self.client.hset(self.key(run_id), "updated_at", _micros(ago))
+
+    def raw(self, run_id: str) -> dict[str, Any] | None:
+        """The hash, its numbers and times read where they can be."""
+        fields = self.client.hgetall(self.key(run_id))
+        fields.pop("updated_at", None)
+        return {name: _read_text(name, text) for name, text in fields.items()} if fields else None
+
+    def put(self, run_id: str, fields: Mapping[str, Any]) -> None:
+        """Replaces the hash."""
+        self.delete(run_id)
+        texts = {name: _micros(value) if isinstance(value, datetime) else str(value) for name, value in fields.items()}
+        self.client.hset(self.key(run_id), mapping={"updated_at": _micros(self.now()), **texts})
+
+    def delete(self, run_id: str) -> None:
+        """Deletes the hash."""
+        self.client.delete(self.key(run_id))
+
+    def count_one(self, transaction: Any) -> None:
+        """There is no transaction to count in."""
+        raise NotImplementedError
+
+    def counted(self) -> int:
+        """Nothing is."""
+        return 0
+
+    def key(self, run_id: str) -> str:
+        """Where a run is."""
+        return f"{self.prefix}:{run_id}"
+
+    def _take_time(self) -> None:
+        self.monotonic.ahead += self.write_seconds
+
+
+class ValkeyHarness(RedisHarness):
+    """The same on the other server."""
+
+    of = "valkey"
+
+
 HARNESSES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
     "sqlite": SQLiteHarness,
     "firestore": FirestoreHarness,
+    "spanner": SpannerHarness,
+    "redis": RedisHarness,
+    **({"valkey": ValkeyHarness} if WHOLE else {}),
 }
 """Add a store here: the whole suite then runs on it."""
+
+
+INSPECTABLE = ["sqlite", "firestore"]
+"""Those that list their runs for the command line."""
+TRANSACTIONAL = [name for name in HARNESSES if name not in ("redis", "valkey")]
+"""Those whose finish takes a job's own writes."""
+
+
+def _micros(moment: datetime) -> str:
+    return str((moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1))
+
+
+def _read_text(name: str, text: str) -> Any:
+    """Redis has texts alone."""
+    times = ("lease_expires", "renewed_at", "expire_at", "schedule_time", "claimed_at", "finished_at")
+    if not text.isdigit() or name not in (*times, "lease_seconds", "attempts"):
+        return text
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(text)) if name in times else int(text)
 
 
 def _read(name: str, value: Any) -> Any:

@@ -202,33 +202,33 @@ def _lose(harness: Harness, run: dedup.Run) -> None:
     run.ensure_held()
 
 
-def test_the_works_own_writes_are_one_commit_with_its_completion(harness: Harness) -> None:
+def test_the_works_own_writes_are_one_commit_with_its_completion(transactional: Harness) -> None:
     """on_commit works in a resumed run as in any."""
-    claim = handed_over(harness)
-    with resume(harness, claim) as run:
-        run.on_commit(harness.count_one)
-    assert (harness.record().status, harness.counted()) == (Status.COMPLETED, 1)
+    claim = handed_over(transactional)
+    with resume(transactional, claim) as run:
+        run.on_commit(transactional.count_one)
+    assert (transactional.record().status, transactional.counted()) == (Status.COMPLETED, 1)
 
 
 @pytest.mark.parametrize(("task_attempt", "status"), [(0, Status.IN_PROGRESS), (3, Status.FAILED)])
-def test_own_writes_that_fail(harness: Harness, task_attempt: int, status: Status) -> None:
+def test_own_writes_that_fail(transactional: Harness, task_attempt: int, status: Status) -> None:
     """What on_commit's function raises is the work's exception: the run stays for the next task, or has failed."""
-    claim = handed_over(harness)
+    claim = handed_over(transactional)
 
     def effects(transaction: Any) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError), resume(harness, claim, task_attempt=task_attempt) as run:
+    with pytest.raises(ZeroDivisionError), resume(transactional, claim, task_attempt=task_attempt) as run:
         run.on_commit(effects)
-    assert harness.record().status is status
+    assert transactional.record().status is status
 
 
-def test_own_writes_of_a_run_that_is_lost(harness: Harness) -> None:
+def test_own_writes_of_a_run_that_is_lost(transactional: Harness) -> None:
     """Where the run was taken over, the work's own writes aren't there, and it is told."""
-    claim = handed_over(harness)
-    with pytest.raises(LeaseLost), resume(harness, claim) as run:
-        _count_and_lose(harness, run)
-    assert harness.counted() == 0
+    claim = handed_over(transactional)
+    with pytest.raises(LeaseLost), resume(transactional, claim) as run:
+        _count_and_lose(transactional, run)
+    assert transactional.counted() == 0
 
 
 def _count_and_lose(harness: Harness, run: dedup.Run) -> None:

@@ -76,6 +76,7 @@ def machine_of(harness: Harness) -> type[RuleBasedStateMachine]:
         def finish(self, who: int, ending: Ending, has_effects: bool) -> None:
             held = self._is_held_by(who)
             counted = harness.counted() if has_effects else 0
+            has_effects &= harness.store.supports_effects
             effects = harness.count_one if has_effects and ending is Ending.COMPLETED else None
             ended = harness.store.finish_run(self.claims[who], ending, result=f"{who}'s", effects=effects)
             if held:

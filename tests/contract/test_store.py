@@ -431,11 +431,11 @@ def test_finish_after_expiry_by_hand(harness: Harness, ending: Ending) -> None:
 
 
 @pytest.mark.parametrize("ending", [Ending.RELEASED, Ending.FAILED])
-def test_effects_come_with_completion_only(harness: Harness, ending: Ending) -> None:
+def test_effects_come_with_completion_only(transactional: Harness, ending: Ending) -> None:
     """A run that isn't completed has no effects."""
-    claim = harness.claimed()
-    assert harness.store.finish_run(claim, ending, effects=harness.count_one)
-    assert harness.counted() == 0
+    claim = transactional.claimed()
+    assert transactional.store.finish_run(claim, ending, effects=transactional.count_one)
+    assert transactional.counted() == 0
 
 
 def test_finish_after_renewal(harness: Harness) -> None:
@@ -529,60 +529,61 @@ def test_late_renewal(harness: Harness) -> None:
 # Effects: the job's own writes, in one commit with the completion.
 
 
-def test_effects_are_committed_with_completion(harness: Harness) -> None:
+def test_effects_are_committed_with_completion(transactional: Harness) -> None:
     """A job's effects are there when its run is completed."""
-    assert harness.store.supports_effects
-    assert harness.store.finish_run(harness.claimed(), Ending.COMPLETED, result="12 rows", effects=harness.count_one)
-    assert harness.counted() == 1
-    assert (harness.record().status, harness.record().result) == (Status.COMPLETED, "12 rows")
+    assert transactional.store.supports_effects
+    claim = transactional.claimed()
+    assert transactional.store.finish_run(claim, Ending.COMPLETED, result="12 rows", effects=transactional.count_one)
+    assert transactional.counted() == 1
+    assert (transactional.record().status, transactional.record().result) == (Status.COMPLETED, "12 rows")
 
 
-def test_effects_that_raise(harness: Harness) -> None:
+def test_effects_that_raise(transactional: Harness) -> None:
     """Where a job's effects raise, neither they nor the completion are written, and what they raised is handed on."""
     raised = KeyError("no such account")
 
     def effects(transaction: Any) -> None:
-        harness.count_one(transaction)
+        transactional.count_one(transaction)
         raise raised
 
-    claim = harness.claimed()
-    before = harness.raw(A_RUN)
+    claim = transactional.claimed()
+    before = transactional.raw(A_RUN)
     with pytest.raises(EffectsRaised) as caught:
-        harness.store.finish_run(claim, Ending.COMPLETED, effects=effects)
+        transactional.store.finish_run(claim, Ending.COMPLETED, effects=effects)
     assert caught.value.raised is raised
     assert str(caught.value) == repr(raised)
-    assert harness.raw(A_RUN) == before
-    assert harness.counted() == 0
-    assert harness.store.finish_run(claim, Ending.RELEASED)
+    assert transactional.raw(A_RUN) == before
+    assert transactional.counted() == 0
+    assert transactional.store.finish_run(claim, Ending.RELEASED)
 
 
-def test_effects_of_a_superseded_attempt(harness: Harness) -> None:
+def test_effects_of_a_superseded_attempt(transactional: Harness) -> None:
     """The effects of an attempt whose run was taken over are not applied."""
-    claim = harness.claimed()
-    harness.expire_lease(A_RUN)
-    successor = harness.claimed()
-    assert not harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
-    assert harness.counted() == 0
-    assert harness.store.finish_run(successor, Ending.COMPLETED, effects=harness.count_one)
-    assert harness.counted() == 1
+    claim = transactional.claimed()
+    transactional.expire_lease(A_RUN)
+    successor = transactional.claimed()
+    assert not transactional.store.finish_run(claim, Ending.COMPLETED, effects=transactional.count_one)
+    assert transactional.counted() == 0
+    assert transactional.store.finish_run(successor, Ending.COMPLETED, effects=transactional.count_one)
+    assert transactional.counted() == 1
 
 
-def test_effects_are_applied_once(harness: Harness) -> None:
+def test_effects_are_applied_once(transactional: Harness) -> None:
     """The effects of an attempt that has completed its run are not applied again."""
-    claim = harness.claimed()
-    assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
-    before = harness.raw(A_RUN)
-    harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
-    assert harness.counted() == 1
-    assert harness.raw(A_RUN) == before
+    claim = transactional.claimed()
+    assert transactional.store.finish_run(claim, Ending.COMPLETED, effects=transactional.count_one)
+    before = transactional.raw(A_RUN)
+    transactional.store.finish_run(claim, Ending.COMPLETED, effects=transactional.count_one)
+    assert transactional.counted() == 1
+    assert transactional.raw(A_RUN) == before
 
 
-def test_effects_after_lease(harness: Harness) -> None:
+def test_effects_after_lease(transactional: Harness) -> None:
     """The effects of an attempt whose lease is over, and whose run nobody else has, are applied."""
-    claim = harness.claimed()
-    harness.expire_lease(A_RUN)
-    assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
-    assert harness.counted() == 1
+    claim = transactional.claimed()
+    transactional.expire_lease(A_RUN)
+    assert transactional.store.finish_run(claim, Ending.COMPLETED, effects=transactional.count_one)
+    assert transactional.counted() == 1
 
 
 # Many at once.
@@ -608,14 +609,14 @@ def test_many_take_over_one_run(harness: Harness) -> None:
 
 
 def test_many_runs(harness: Harness) -> None:
-    """50 attempts at 50 runs at the same moment hold up none: each claims and finishes its own."""
+    """Attempts at many runs at the same moment hold up none: each claims and finishes its own."""
 
     def whole(run_id: str) -> tuple[Decision, bool]:
         claim = a_claim(run_id)
         return harness.store.claim_run(claim), harness.store.finish_run(claim, Ending.COMPLETED)
 
-    run_ids = [f"{n:064x}" for n in range(MANY)]
-    assert at_once(whole, run_ids) == [(Decision.CLAIM, True)] * MANY
+    run_ids = [f"{n:064x}" for n in range(harness.runs_at_once)]
+    assert at_once(whole, run_ids) == [(Decision.CLAIM, True)] * harness.runs_at_once
     assert {harness.record(run_id).status for run_id in run_ids} == {Status.COMPLETED}
 
 

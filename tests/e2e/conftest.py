@@ -16,11 +16,12 @@ from unittest import mock
 import pytest
 
 from dedup.record import RunRecord
+from dedup.stores import open_store
 from dedup.stores.firestore import FirestoreRunStore
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.e2e.ledger import Ledger
 from tests.e2e.server import LEDGER_JOB, Server, serving
-from tests.emulator import Emulator
+from tests.emulator import Emulator, RedisServer, spanner_database
 
 LEASE_SECONDS = 1
 """The shortest there is, so that the tests needn't wait."""
@@ -80,6 +81,41 @@ def firestore_store(folder: Path, host: str, *, through: str | None = None) -> S
 
     environ = {"FIRESTORE_EMULATOR_HOST": through or host, "GOOGLE_CLOUD_PROJECT": project, "LEDGER": str(ledger.path)}
     return StoreInUse(environ, store.get_run, count, ledger)
+
+
+def spanner_store(folder: Path, emulator: Emulator, *, through: str | None = None) -> StoreInUse:
+    """A database of its own in the emulator.
+
+    Args:
+        folder: for the ledger.
+        emulator: where.
+        through: what the instances reach it by, if not directly.
+    """
+    url, ledger = spanner_database(emulator, f"e2e-{uuid.uuid4().hex[:12]}"), Ledger(folder / "ledger.jsonl")
+    store = open_store(url)
+    with mock.patch.dict(os.environ, emulator.spanner_environ):
+        store.get_run("made while the environment says where")
+
+    def count(name: str) -> int:
+        with store._database(store._tries(10)).snapshot() as snapshot:  # type: ignore[attr-defined]
+            rows = list(snapshot.execute_sql("SELECT n FROM counters WHERE name = @name", params={"name": name}))
+        return int(rows[0][0]) if rows else 0
+
+    reached = Emulator(through) if through is not None else emulator
+    return StoreInUse({"DEDUP_STORE": url, **reached.spanner_environ, "LEDGER": str(ledger.path)}, store.get_run, count, ledger)
+
+
+def redis_store(folder: Path, server: RedisServer, *, through: str | None = None) -> StoreInUse:
+    """A prefix of its own on the server.
+
+    Args:
+        folder: for the ledger.
+        server: where.
+        through: what the instances reach it by, if not directly.
+    """
+    prefix, ledger = f"e2e-{uuid.uuid4().hex[:12]}", Ledger(folder / "ledger.jsonl")
+    environ = {"DEDUP_STORE": f"redis://{through or server.host}?prefix={prefix}", "LEDGER": str(ledger.path)}
+    return StoreInUse(environ, open_store(f"redis://{server.host}?prefix={prefix}").get_run, lambda name: 0, ledger)
 
 
 @contextmanager

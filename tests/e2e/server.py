@@ -23,7 +23,18 @@ MAIN_JOB = ROOT / "main.py"
 LEDGER_JOB = Path(__file__).parent / "jobs" / "ledger.py"
 START_SECONDS = 30
 
-_NOT_INHERITED = ("DEDUP_", "FIRESTORE_", "GOOGLE_", "GCLOUD_", "K_", "GAE_", "CLOUD_RUN_", "FUNCTION_", "GUNICORN_")
+_NOT_INHERITED = (
+    "DEDUP_",
+    "FIRESTORE_",
+    "SPANNER_",
+    "GOOGLE_",
+    "GCLOUD_",
+    "K_",
+    "GAE_",
+    "CLOUD_RUN_",
+    "FUNCTION_",
+    "GUNICORN_",
+)
 _NOR = ("THREADS", "WORKERS", "PORT", "HOST", "DEBUG", "THREADED_TIMEOUT_ENABLED")
 
 

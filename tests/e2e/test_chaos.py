@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from dedup.record import RunRecord, Status
-from tests.e2e.conftest import EACH_STORE, firestore_store, run_id, sqlite_store
+from tests.e2e.conftest import EACH_STORE, StoreInUse, firestore_store, redis_store, run_id, spanner_store, sqlite_store
 from tests.e2e.fleet import Blow, Fleet, fleet_of
 from tests.e2e.ledger import Execution, overlaps
 from tests.e2e.relay import Fault, Relay
 from tests.e2e.scheduler import Network, RetryPolicy, ScheduledRun, SimulatedScheduler
+from tests.emulator import EmulatorMissing, own_spanner_emulator, redis_server
 from tests.size import WHOLE
 
 POLICY = RetryPolicy(attempt_deadline=3, min_backoff=0.1, max_backoff=1, max_doublings=3, retry_count=100)
@@ -52,37 +53,41 @@ class Size:
 
 LARGE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=140)
 SMALL = Size(runs=20, kills=3, lost=3, at_once=16, lease_seconds=1, counted=0, seconds=30)
-SMALL_SQLITE = replace(SMALL, counted=1000)
+MEDIUM = Size(runs=100, kills=30, lost=30, at_once=16, lease_seconds=2, counted=0, seconds=100)
+SIZES = {
+    "sqlite": replace(SMALL, counted=1000),
+    "firestore": LARGE if WHOLE else SMALL,
+    "spanner": replace(MEDIUM, counted=1000),
+    "redis": MEDIUM,
+}
+OTHERS = [pytest.param(name, marks=pytest.mark.store(name)) for name in ("spanner", "redis") if WHOLE]
+"""Run whole or not at all: they have the handler and the lease in common with the first two."""
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kind", EACH_STORE)
+@pytest.mark.parametrize("kind", [*EACH_STORE, *OTHERS])
 def test_chaos(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """Whatever dies or fails: every run ends recorded exactly once, and no two executions own one run at the same time.
 
-    Whole on Firestore, unless the environment says WHOLE=0; small on SQLite, which has no network to fail.
+    Whole on Firestore, unless the environment says WHOLE=0; small on SQLite, which has no network to fail. Redis crashes too:
+    it syncs every write, and has them all when it is back.
     """
-    size = SMALL_SQLITE if kind == "sqlite" else LARGE if WHOLE else SMALL
+    size = SIZES[kind]
     seed = int(os.environ.get("CHAOS_SEED", "1"))
     began = time.monotonic()
     with ExitStack() as stack:
-        relay = None
-        if kind == "firestore":
-            host = request.getfixturevalue("emulator").host
-            relay = stack.enter_context(Relay(host))
-            store = firestore_store(tmp_path, host, through=relay.host)
-        else:
-            store = sqlite_store(tmp_path)
+        store, relay, crash = store_in_a_storm(kind, request, tmp_path, stack)
         environ = {"DEDUP_LEASE_SECONDS": str(size.lease_seconds), "DEDUP_TIMEOUT_SECONDS": "10", **store.environ}
         fleet = stack.enter_context(fleet_of(3, environ, tmp_path))
         scheduler = SimulatedScheduler(seed, lambda: fleet.ports, POLICY, NETWORK)
 
-        runs = deliver_in_a_storm(scheduler, fleet, relay, size, seed)
+        runs = deliver_in_a_storm(scheduler, fleet, relay, crash, size, seed)
 
         fleet.await_all()
         exit_codes = fleet.drain()
         records = {id_of(run): store.get_run(id_of(run)) for run in runs}
+        counted = {run.body["count"]: store.count(run.body["count"]) for run in runs if "count" in run.body}
         executions = store.ledger.executions()
         processed = Counter(line["run_id"] for line in fleet.log_lines() if line.get("outcome") == "processed")
 
@@ -96,15 +101,43 @@ def test_chaos(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Non
         f"  {dict(tally.answers.most_common())}"
     )
     assert not tally.given_up
-    assert not violations(runs, records, executions, processed, store.count)
+    assert not violations(runs, records, executions, processed, counted.__getitem__)
     assert set(exit_codes) <= {0, -signal.SIGTERM}, "the latter: told to end before it had begun"
     assert len(runs) >= size.runs
     assert fleet.kills >= size.kills
     assert tally.lost_replies + tally.late_replies >= size.lost
 
 
+def store_in_a_storm(
+    kind: str, request: pytest.FixtureRequest, folder: Path, stack: ExitStack
+) -> tuple[StoreInUse, Relay | None, Callable[[], None] | None]:
+    """A store of one kind, the network that may fail before it, and what crashes its server, if that keeps what it has."""
+    try:
+        match kind:
+            case "firestore":
+                host = request.getfixturevalue("emulator").host
+                relay = stack.enter_context(Relay(host))
+                return firestore_store(folder, host, through=relay.host), relay, None
+            case "spanner":
+                emulator = stack.enter_context(own_spanner_emulator())
+                relay = stack.enter_context(Relay(emulator.host))
+                return spanner_store(folder, emulator, through=relay.host), relay, None
+            case "redis":
+                server = stack.enter_context(redis_server("--appendonly", "yes", "--appendfsync", "always"))
+                relay = stack.enter_context(Relay(server.host))
+                return redis_store(folder, server, through=relay.host), relay, server.restart
+    except EmulatorMissing as missing:
+        pytest.skip(str(missing))
+    return sqlite_store(folder), None, None
+
+
 def deliver_in_a_storm(
-    scheduler: SimulatedScheduler, fleet: Fleet, relay: Relay | None, size: Size, seed: int
+    scheduler: SimulatedScheduler,
+    fleet: Fleet,
+    relay: Relay | None,
+    crash: Callable[[], None] | None,
+    size: Size,
+    seed: int,
 ) -> list[ScheduledRun]:
     """Delivers runs until there were as many as asked, and as many kills and lost replies; gives the runs."""
     delivered: list[ScheduledRun] = []
@@ -132,9 +165,19 @@ def deliver_in_a_storm(
         while not over.wait(draw.uniform(0.5, 3)):
             relay.fail(draw.choice(FAULTS), draw.uniform(0.1, 1.5))
 
+    def crash_the_server() -> None:
+        assert crash is not None
+        assert relay is not None
+        draw = random.Random(f"{seed}/crashes")
+        while not over.wait(draw.uniform(2, 6)):
+            crash()
+            relay.faults["crashes of the server"] += 1
+
     storm = [threading.Thread(target=strike)]
     if relay is not None:
         storm.append(threading.Thread(target=fail))
+    if crash is not None:
+        storm.append(threading.Thread(target=crash_the_server))
     for thread in storm:
         thread.start()
     try:

@@ -109,10 +109,20 @@ def _add_one(transaction: Any, counter: str) -> None:
     if isinstance(transaction, sqlite3.Connection):
         transaction.execute("CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, n INTEGER)")
         transaction.execute("INSERT INTO counters VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET n = n + 1", (counter,))
+    elif hasattr(transaction, "execute_update"):
+        one_more = "SELECT @name, 1 + IFNULL((SELECT n FROM counters WHERE name = @name), 0)"
+        insert = f"INSERT OR UPDATE counters (name, n) {one_more}"
+        transaction.execute_update(insert, params={"name": counter}, param_types={"name": _text()})
     else:
         document = _firestore_client().collection("counters").document(counter)
         found = document.get(transaction=transaction, timeout=3, retry=None)
         transaction.set(document, {"n": found.get("n") + 1 if found.exists else 1})
+
+
+def _text() -> Any:
+    from google.cloud.spanner import param_types
+
+    return param_types.STRING
 
 
 def _firestore_client() -> Any:

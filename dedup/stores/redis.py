@@ -1,0 +1,405 @@
+"""Runs in Redis or Valkey: every operation is one script on one hash, in one round trip.
+
+The scripts are in lua/, beside this file. A script is alone on its server while it runs, so reading, deciding and writing are
+one there; from here they never could be. What Redis can't promise is in docs/choosing-a-store.md: a server that is lost, or
+fails over, may forget a claim that it has acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha1
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import redis
+from google.auth.exceptions import GoogleAuthError, TransportError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from dedup.record import Decision, Ending, RunRecord
+from dedup.stores import Claim, StoreUnavailable, Unsupported, read_record
+from dedup.stores.tries import Tries
+
+CLAIM_SECONDS = 9.0
+"""A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
+RENEW_SECONDS = 5.0
+TRY_SECONDS = 2.0
+"""One wait for the server: a try that has to connect, and to say who it is, has several."""
+MOST_CONNECTIONS = 10_000
+"""As many as there are threads, in effect: a thread never waits for another's connection."""
+
+_LUA = Path(__file__).with_name("lua")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMES = ("updated_at", "lease_expires", "renewed_at", "expire_at", "schedule_time", "claimed_at", "finished_at")
+_NUMBERS = ("lease_seconds", "attempts")
+
+_UNSENT = (redis.AuthenticationError, redis.exceptions.AuthorizationError)
+"""The server has refused us, or there was nothing to say to it: no script has run, and none will."""
+_NOT_NOW = (
+    redis.exceptions.BusyLoadingError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+)
+"""The server's answer while it starts or fails over: the script hasn't run, and the next try may find another server."""
+_UNCLEAR = (redis.ConnectionError, redis.TimeoutError, OSError)
+
+log = logging.getLogger("dedup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where the server is, and how one gets in."""
+
+    host: str
+    port: int = 6379
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca: str | None = None
+    """The file of the certificate authority that the server's certificate is of; None: those that this machine trusts."""
+    iam: bool = False
+    """The password is an access token of this service account's."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.db}"
+
+
+class RedisRunStore:
+    """Runs in one hash each, whose key is `PREFIX:RUN_ID`: a cluster may keep each where it likes.
+
+    Args:
+        server: where it is.
+        prefix: of all keys.
+        monotonic: a clock in seconds, for deadlines and for how long an attempt trusts its lease.
+        sleep: waits between two tries.
+    """
+
+    supports_effects = False
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str = "scheduler_runs",
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.server = server
+        self.prefix = prefix
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._scripts = {name: _Script.read(name) for name in ("claim", "renew", "finish")}
+        self._made_client: redis.Redis | None = None
+        self._making_client = threading.Lock()
+
+    def claim_run(self, claim: Claim) -> Decision:
+        """Reads, decides and claims in one script. One that is sent again finds what the first has done."""
+        fields: dict[str, str] = {"job_name": claim.job_name, "schedule_time": _digits(claim.schedule_time)}
+        if claim.scope:
+            fields["scope"] = claim.scope
+        tries = self._tries(CLAIM_SECONDS)
+        was_unclear, claim.create_unclear = claim.create_unclear, True
+        reply, tried_at, unclear = self._run(
+            "claim", claim, tries, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
+        )
+        claim.create_unclear = was_unclear or unclear
+        decision, now, pairs = Decision(reply[0]), _time(reply[1]), reply[2]
+        assert now is not None
+        record = _record(claim.run_id, dict(zip(pairs[::2], pairs[1::2], strict=True)), now)
+        if decision not in (Decision.CLAIM, Decision.HELD):
+            return decision
+        claim.wrote(now, tried_at)
+        claim.attempts = record.attempts
+        return Decision.CLAIM
+
+    def renew_run(self, claim: Claim) -> bool:
+        """Lets the lease begin anew where the run is still this attempt's, in one script."""
+        tries = self._tries(RENEW_SECONDS)
+        reply, tried_at, _ = self._run("renew", claim, tries, claim.lease_seconds, claim.retention_seconds)
+        now = _time(reply)
+        if now is None:
+            return False
+        claim.wrote(now, tried_at)
+        return True
+
+    def finish_run(
+        self,
+        claim: Claim,
+        ending: Ending,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        effects: Callable[[Any], None] | None = None,
+        within_seconds: float = 10.0,
+    ) -> bool:
+        """Ends the attempt where the run is still its own, in one script.
+
+        Raises:
+            Unsupported: there are effects. What a job writes elsewhere can't be one with a script.
+        """
+        if effects is not None:
+            raise Unsupported("Redis has no transaction to put a job's own writes in: on_commit needs Firestore or Spanner")
+        fields = {name: value for name, value in {"result": result, "error": error}.items() if value is not None}
+        late = "late" if claim.create_unclear else ""
+        handed_over = _digits(claim.token) if claim.handed_over and claim.token is not None else ""
+        reply, _, _ = self._run("finish", claim, self._tries(within_seconds), ending.value, late, handed_over, *_flat(fields))
+        if not reply:
+            return False
+        claim.token = None
+        return True
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """Reads one run, within 10 s."""
+        fields, _, _ = self._ask(run_id, lambda client: client.hgetall(self._key(run_id)), self._tries(CLAIM_SECONDS))
+        return _record(run_id, fields, datetime.now(UTC)) if fields else None
+
+    def _run(self, name: str, claim: Claim, tries: Tries, *arguments: str | int) -> tuple[Any, float, bool]:
+        script, given = self._scripts[name], (self._key(claim.run_id), claim.attempt_id, *arguments)
+
+        def send(client: redis.Redis) -> Any:
+            try:
+                return client.evalsha(script.sha, 1, *given)
+            except redis.exceptions.NoScriptError:
+                # The server has started, or taken over, since the last script. From here on it keeps the text.
+                return client.eval(script.text, 1, *given)
+
+        return self._ask(claim.run_id, send, tries)
+
+    def _ask(self, run_id: str, send: Callable[[redis.Redis], Any], tries: Tries) -> tuple[Any, float, bool]:
+        """Sends until there is a reply; gives it, the monotonic time before its try, and whether a try before had none."""
+        unclear = False
+        while True:
+            tries.next_timeout()
+            tried_at = self._monotonic()
+            try:
+                with _bounded_by(tries):
+                    return send(self._client()), tried_at, unclear
+            except _UNSENT as fault:
+                raise self._unavailable(fault) from fault
+            except _NOT_NOW as fault:
+                self._client().connection_pool.disconnect(inuse_connections=False)  # the name may lead to another server by now
+                tries.failed(fault)
+            except _UNCLEAR as fault:
+                log.warning("no reply from Redis, asking again: %s", fault, extra={"run_id": run_id})
+                unclear = True
+                tries.failed(fault)
+            except redis.RedisError as fault:
+                raise self._unavailable(fault) from fault
+
+    def _key(self, run_id: str) -> str:
+        return f"{self.prefix}:{run_id}"
+
+    def _client(self) -> redis.Redis:
+        """The client, made at the first use: its connections must not be shared with what the server forks."""
+        if self._made_client is None:
+            with self._making_client:
+                if self._made_client is None:
+                    self._made_client = self._make_client()
+        return self._made_client
+
+    def _make_client(self) -> redis.Redis:
+        server = self.server
+        secrets: dict[str, Any] = {"username": server.username, "password": server.password}
+        if server.iam:
+            secrets = {"credential_provider": _AccessToken()}
+        tls: dict[str, Any] = {"ssl_ca_certs": server.ca} if server.tls else {}
+        pool = redis.ConnectionPool(
+            connection_class=_BoundedTLSConnection if server.tls else _BoundedConnection,
+            max_connections=MOST_CONNECTIONS,
+            host=server.host,
+            port=server.port,
+            db=server.db,
+            socket_timeout=TRY_SECONDS,
+            socket_connect_timeout=TRY_SECONDS,
+            retry=Retry(NoBackoff(), 0),  # a try that the library repeats by itself is one that we don't know of
+            protocol=2,  # no HELLO, and no CLIENT SETINFO: a new connection is ready a round trip sooner
+            driver_info=None,
+            decode_responses=True,
+            encoding_errors="replace",
+            **secrets,
+            **tls,
+        )
+        return redis.Redis(connection_pool=pool)
+
+    def _unavailable(self, fault: Exception) -> StoreUnavailable:
+        remedy = next(
+            (text for kind, text in _REMEDIES.items() if isinstance(fault, kind)),
+            "does it want a password? Else see the server's own log",
+        )
+        return StoreUnavailable(f"Redis at {self.server}: {fault} ({remedy})")
+
+    def _tries(self, seconds: float) -> Tries:
+        return Tries(seconds, TRY_SECONDS, monotonic=self._monotonic, sleep=self._sleep, unavailable=self._unavailable)
+
+
+def from_url(url: str) -> RedisRunStore:
+    """Makes the store of `redis://USER:PASSWORD@HOST:PORT/DB?prefix=NAME`, or `rediss://` for TLS.
+
+    Options: `prefix` of the keys, `auth=iam`, and with TLS `ca`, the file of the server's certificate authority.
+
+    Raises:
+        ValueError: what is wrong with the URL, which may hold a password and isn't shown.
+    """
+    form = "redis://HOST:PORT/DB, or rediss://HOST:PORT/DB?ca=FILE&auth=iam for TLS and IAM"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"its host or port can't be read; the form is {form}") from None
+    if parts.scheme not in ("redis", "rediss") or not url.startswith(f"{parts.scheme}://") or not host or parts.fragment:
+        raise ValueError(f"it is not of the form {form}")
+    if port == 0 or not re.fullmatch(r"/?|/[0-9]{1,5}", parts.path):
+        raise ValueError(f"its port or its database is no number; the form is {form}")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    prefix, auth, ca = options.pop("prefix", "scheduler_runs"), options.pop("auth", None), options.pop("ca", None)
+    tls = parts.scheme == "rediss"
+    if options:
+        raise ValueError(f"it has an option other than prefix, auth and ca; the form is {form}")
+    if not prefix:
+        raise ValueError("its prefix is blank: leave it out, or give one such as scheduler_runs")
+    if auth not in (None, "iam") or (auth and (parts.username or parts.password)):
+        raise ValueError("its auth is something other than iam, or there is a password beside it: it is one or the other")
+    if ca is not None and not (tls and ca):
+        raise ValueError("its ca is blank, or without TLS: write rediss://HOST:PORT?ca=FILE")
+    server = Server(
+        host=host,
+        port=port or 6379,
+        db=int(parts.path.strip("/") or 0),
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        tls=tls,
+        ca=ca,
+        iam=auth == "iam",
+    )
+    return RedisRunStore(server, prefix)
+
+
+_REMEDIES: dict[type[Exception], str] = {
+    redis.AuthenticationError: "mend the password in DEDUP_STORE; with auth=iam, its account needs the role to connect",
+    redis.exceptions.AuthorizationError: "its user may not do this",
+    redis.exceptions.NoPermissionError: "its user needs +@scripting, +@hash, +@keyspace, +time and +select on these keys",
+    redis.exceptions.OutOfMemoryError: "the server is full: a larger one, or a shorter DEDUP_RETENTION_SECONDS",
+    redis.exceptions.MovedError: "DEDUP_STORE must name an instance whose cluster mode is disabled",
+    redis.exceptions.ReadOnlyError: "this is a replica: DEDUP_STORE must name the primary endpoint",
+    redis.exceptions.BusyLoadingError: "the server is still starting",
+    redis.TimeoutError: "the server didn't answer in time: is there a way to it, by the VPC?",
+    redis.ConnectionError: "the server can't be reached: is it up, does DEDUP_STORE name it, is there a way to it by the VPC?",
+    TimeoutError: "the server didn't answer in time: is there a way to it, by the VPC?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """A script's text, and the name that the server knows it by."""
+
+    text: str
+    sha: str
+
+    @classmethod
+    def read(cls, name: str) -> _Script:
+        text = (_LUA / "record.lua").read_text() + (_LUA / f"{name}.lua").read_text()
+        return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+class _AccessToken(redis.CredentialProvider):
+    """Signs in by IAM. A token lives for an hour, and each new connection is made with one that still does."""
+
+    def __init__(self) -> None:
+        self._credentials: Any = None
+        self._refreshing = threading.Lock()
+
+    def get_credentials(self) -> tuple[str]:
+        import google.auth
+        from google.auth.transport.requests import Request
+
+        with self._refreshing:
+            try:
+                if self._credentials is None:
+                    self._credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+                if not self._credentials.valid:
+                    self._credentials.refresh(Request())
+            # As the library's own errors: after any other it keeps the connection, which nobody has signed in on.
+            except TransportError as fault:
+                raise redis.ConnectionError(f"no access token: {fault}") from fault
+            except GoogleAuthError as fault:
+                raise redis.AuthenticationError(f"no access token: {fault}") from fault
+            return (self._credentials.token,)
+
+
+class _Bounds(threading.local):
+    """The tries of the operation that this thread is at."""
+
+    tries: Tries | None = None
+
+
+_bounds = _Bounds()
+
+
+class _bounded_by:  # noqa: N801 - reads as the sentence that it stands in
+    """Lets every wait of this thread's connections end with the operation's own deadline."""
+
+    def __init__(self, tries: Tries) -> None:
+        self._tries = tries
+
+    def __enter__(self) -> None:
+        _bounds.tries = self._tries
+
+    def __exit__(self, *_: object) -> None:
+        _bounds.tries = None
+
+
+class _BoundedConnection(redis.Connection):
+    """The library would wait as long for each reply, and a new connection waits for several."""
+
+    def _connect(self) -> Any:
+        if _bounds.tries is not None:
+            self.socket_connect_timeout = _bounds.tries.next_timeout()
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        if _bounds.tries is not None:
+            options["timeout"] = _bounds.tries.next_timeout()
+        return super().read_response(*args, **options)
+
+
+class _BoundedTLSConnection(_BoundedConnection, redis.SSLConnection):
+    pass
+
+
+def _record(run_id: str, fields: dict[str, str], now: datetime) -> RunRecord:
+    """Reads a hash, whose values are all text; what isn't of its type stays text, and so can't be read."""
+    values: dict[str, Any] = dict(fields)
+    for name in _NUMBERS:
+        if (number := _number(fields.get(name))) is not None:
+            values[name] = number
+    for name in _TIMES:
+        values[name] = _time(fields.get(name))
+    updated_at = values["updated_at"] or now  # edited by hand, beyond reading: as if written just now
+    return read_record(run_id, values, updated_at)
+
+
+def _number(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and re.fullmatch(r"[0-9]{1,16}", text) else None
+
+
+def _time(text: object) -> datetime | None:
+    number = _number(text)
+    return _EPOCH + timedelta(microseconds=number) if number is not None else None
+
+
+def _digits(moment: datetime) -> str:
+    return str((moment - _EPOCH) // timedelta(microseconds=1))
+
+
+def _flat(fields: dict[str, str]) -> list[str]:
+    return [part for pair in fields.items() for part in pair]
