@@ -21,6 +21,7 @@ from dedup.cli.scheduler import Heard
 from dedup.settings import Settings
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.cli.conftest import House, environ_of
+from tests.cli.test_scheduler import StillClock
 from tests.contract.harness import SQLiteHarness
 from tests.size import WHOLE
 
@@ -75,6 +76,7 @@ def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         return Heard(answer.status_code, answer.get_data(as_text=True))
 
     monkeypatch.setattr("dedup.cli.simulate.send", sent)
+    monkeypatch.setattr("dedup.cli.simulate.Clock", lambda fast: StillClock())
     monkeypatch.chdir(tmp_path)
     return house
 
