@@ -7,13 +7,17 @@ resource "google_project_service" "api" {
     "cloudfunctions.googleapis.com",
     "cloudresourcemanager.googleapis.com",
     "cloudscheduler.googleapis.com",
-    "firestore.googleapis.com",
     "iam.googleapis.com",
     "logging.googleapis.com",
     "monitoring.googleapis.com",
     "run.googleapis.com",
     "storage.googleapis.com",
-  ], length(var.secret_environment_variables) > 0 ? ["secretmanager.googleapis.com"] : []))
+    ],
+    local.on_firestore ? ["firestore.googleapis.com"] : [],
+    local.on_spanner ? ["spanner.googleapis.com"] : [],
+    local.creates_memorystore ? ["memorystore.googleapis.com"] : [],
+    length(local.secrets) > 0 ? ["secretmanager.googleapis.com"] : [],
+  ))
 
   project            = var.project_id
   service            = each.key

@@ -1,21 +1,20 @@
-# The database of the runs, its TTL policy, and its indexes: exactly those that the listing of runs needs.
+# store = "firestore": the database of the runs, its TTL policy, and its indexes, exactly those that the listing of runs needs.
 
 locals {
-  database_id = var.create_database ? google_firestore_database.runs[0].name : var.database_id
+  on_firestore = var.store == "firestore"
+  firestore = !local.on_firestore ? null : {
+    url  = "firestore://${var.project_id}/${local.database_id}?collection=${local.collection}"
+    name = local.database_id
+  }
+  database_id = local.on_firestore && var.create_database ? google_firestore_database.runs[0].name : var.database_id
   collection  = "scheduler_runs"
 }
 
-resource "random_id" "database" {
-  count = var.create_database ? 1 : 0
-
-  byte_length = 2
-}
-
 resource "google_firestore_database" "runs" {
-  count = var.create_database ? 1 : 0
+  count = local.on_firestore && var.create_database ? 1 : 0
 
   project     = var.project_id
-  name        = coalesce(var.database_id, "${var.name}-runs-${random_id.database[0].hex}")
+  name        = coalesce(var.database_id, local.drawn_name)
   location_id = coalesce(var.database_location, var.region)
   type        = "FIRESTORE_NATIVE"
 
@@ -27,6 +26,8 @@ resource "google_firestore_database" "runs" {
 }
 
 resource "google_firestore_field" "expire_at" {
+  count = local.on_firestore ? 1 : 0
+
   project    = var.project_id
   database   = local.database_id
   collection = local.collection
@@ -42,6 +43,8 @@ resource "google_firestore_field" "expire_at" {
 # claimed_at, ...) caps a collection at 500 writes a second, and each index is paid for with every write.
 # https://docs.cloud.google.com/firestore/native/docs/best-practices
 resource "google_firestore_field" "unindexed" {
+  count = local.on_firestore ? 1 : 0
+
   project    = var.project_id
   database   = local.database_id
   collection = local.collection
@@ -54,6 +57,8 @@ resource "google_firestore_field" "unindexed" {
 
 # Runs are listed newest first. What remains of the limit: 500 runs a second that are claimed for the same time or for rising ones.
 resource "google_firestore_field" "schedule_time" {
+  count = local.on_firestore ? 1 : 0
+
   project    = var.project_id
   database   = local.database_id
   collection = local.collection
@@ -71,7 +76,7 @@ resource "google_firestore_field" "schedule_time" {
 
 # Runs of one job, and runs of one status, newest first. Both together are served by merging these two.
 resource "google_firestore_index" "listed_by" {
-  for_each = toset(["job_name", "status"])
+  for_each = local.on_firestore ? toset(["job_name", "status"]) : []
 
   project     = var.project_id
   database    = local.database_id

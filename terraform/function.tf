@@ -6,6 +6,8 @@ locals {
     "DEDUP_STORE", "DEDUP_LEASE_SECONDS", "DEDUP_RENEW", "DEDUP_TIMEOUT_SECONDS", "DEDUP_RETENTION_SECONDS", "DEDUP_SCOPE",
     "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "DEDUP_AUTH", "DEDUP_AUDIENCE", "DEDUP_CALLERS", "GOOGLE_CLOUD_PROJECT", "THREADS",
   ]
+  secrets = merge(var.secret_environment_variables, local.store_secret)
+  in_vpc  = var.network != null
 }
 
 resource "google_artifact_registry_repository" "images" {
@@ -84,8 +86,7 @@ resource "google_cloudfunctions2_function" "job" {
     ingress_settings                 = var.ingress
     all_traffic_on_latest_revision   = true
 
-    environment_variables = merge(var.environment, var.scope == "" ? {} : { DEDUP_SCOPE = var.scope }, {
-      DEDUP_STORE             = "firestore://${var.project_id}/${local.database_id}?collection=${local.collection}"
+    environment_variables = merge(var.environment, var.scope == "" ? {} : { DEDUP_SCOPE = var.scope }, local.store_in_clear, {
       DEDUP_LEASE_SECONDS     = tostring(local.lease)
       DEDUP_RENEW             = tostring(var.renew_lease)
       DEDUP_TIMEOUT_SECONDS   = tostring(var.timeout_seconds)
@@ -98,8 +99,17 @@ resource "google_cloudfunctions2_function" "job" {
       THREADS                 = tostring(var.concurrency) # functions-framework takes four a core otherwise
     })
 
+    direct_vpc_egress = local.in_vpc ? "VPC_EGRESS_PRIVATE_RANGES_ONLY" : null
+    dynamic "direct_vpc_network_interface" {
+      for_each = local.in_vpc ? [1] : []
+      content {
+        network    = var.network
+        subnetwork = var.subnetwork
+      }
+    }
+
     dynamic "secret_environment_variables" {
-      for_each = var.secret_environment_variables
+      for_each = local.secrets
       content {
         key        = secret_environment_variables.key
         secret     = secret_environment_variables.value.secret
@@ -113,6 +123,8 @@ resource "google_cloudfunctions2_function" "job" {
     time_sleep.build_roles,
     google_firestore_field.expire_at,
     google_project_iam_member.runtime_datastore_user,
+    google_project_iam_member.runtime_memorystore_user,
+    google_spanner_database_iam_member.runtime_database_user,
     google_secret_manager_secret_iam_member.runtime_accessor,
   ]
 }

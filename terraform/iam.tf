@@ -47,6 +47,8 @@ resource "google_cloud_run_v2_service_iam_member" "scheduler_invoker" {
 # The function's account: the runs' database, its own telemetry, and its secrets.
 
 resource "google_project_iam_member" "runtime_datastore_user" {
+  count = local.on_firestore ? 1 : 0
+
   project = var.project_id
   role    = "roles/datastore.user"
   member  = google_service_account.runtime.member
@@ -59,6 +61,31 @@ resource "google_project_iam_member" "runtime_datastore_user" {
   }
 }
 
+resource "google_spanner_database_iam_member" "runtime_database_user" {
+  count = local.on_spanner ? 1 : 0
+
+  project  = var.project_id
+  instance = local.spanner_instance
+  database = local.spanner_database
+  role     = "roles/spanner.databaseUser"
+  member   = google_service_account.runtime.member
+}
+
+resource "google_project_iam_member" "runtime_memorystore_user" {
+  count = local.memorystore_by_iam ? 1 : 0
+
+  project = split("/", local.memorystore_instance)[1]
+  role    = "roles/memorystore.dbConnectionUser"
+  member  = google_service_account.runtime.member
+
+  # https://docs.cloud.google.com/memorystore/docs/valkey/about-iam-auth
+  condition {
+    title       = "${var.name} runs only"
+    description = "Only ${local.memorystore_instance}"
+    expression  = "resource.name == \"${local.memorystore_instance}\""
+  }
+}
+
 resource "google_project_iam_member" "runtime_telemetry" {
   for_each = toset(["roles/cloudtrace.agent", "roles/logging.logWriter", "roles/monitoring.metricWriter"])
 
@@ -68,7 +95,7 @@ resource "google_project_iam_member" "runtime_telemetry" {
 }
 
 resource "google_secret_manager_secret_iam_member" "runtime_accessor" {
-  for_each = var.secret_environment_variables
+  for_each = local.secrets
 
   project   = coalesce(each.value.project_id, var.project_id)
   secret_id = each.value.secret

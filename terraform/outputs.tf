@@ -23,8 +23,8 @@ output "service_accounts" {
 }
 
 output "database" {
-  description = "The Firestore database of the runs."
-  value       = local.database_id
+  description = "Where the runs are: the Firestore database, INSTANCE/DATABASE on Spanner, or the Memorystore instance (HOST:PORT where that is all that is known, null where a secret says it)."
+  value       = local.store.name
 }
 
 output "force_run_command" {

@@ -28,6 +28,15 @@ data "archive_file" "source" {
       content  = file(source.value)
     }
   }
+
+  # It is no secret, and a new one (an apply away, when Google renews it) is a new deployment.
+  dynamic "source" {
+    for_each = local.memorystore_has_ca ? ["server-ca.pem"] : []
+    content {
+      filename = source.value
+      content  = local.memorystore_ca
+    }
+  }
 }
 
 resource "google_storage_bucket" "source" {

@@ -234,39 +234,147 @@ variable "manual_runs" {
   }
 }
 
+variable "store" {
+  description = "Where the runs are kept: firestore, spanner or memorystore. What each promises is in docs/choosing-a-store.md."
+  type        = string
+  default     = "firestore"
+  nullable    = false
+
+  validation {
+    condition     = contains(["firestore", "spanner", "memorystore"], var.store)
+    error_message = "store is firestore, spanner or memorystore."
+  }
+  validation {
+    condition     = contains(keys(local.store_lines), var.store) ? contains(local.packages, local.store_packages[var.store]) : true
+    error_message = "store = \"${var.store}\" needs a package that ${local.uploaded_requirements} doesn't list. Add this line to it: ${lookup(local.store_lines, var.store, "")}"
+  }
+}
+
 variable "create_database" {
-  description = "Whether a Firestore database is created for the runs. If not, database_id names one that is there."
+  description = "Whether a database (on Memorystore an instance) is created for the runs. If not, database_id names one that is there, on Spanner with spanner_instance; on Memorystore, memorystore does."
   type        = bool
   default     = true
   nullable    = false
 }
 
 variable "database_id" {
-  description = "The Firestore database. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted database's id can't be used again for minutes, and one that is left behind keeps its own."
+  description = "The database, or the Memorystore instance that is created. Null: a new one, NAME-runs-XXXX. The suffix is drawn with each new deployment, since a deleted Firestore database's id can't be used again for minutes, and one that is left behind keeps its own."
   type        = string
   default     = null
 
   validation {
-    condition     = var.create_database || var.database_id != null
-    error_message = "create_database = false needs database_id, the id of the database to use: \"(default)\" or a name."
+    condition     = var.create_database || var.database_id != null || var.store == "memorystore"
+    error_message = "create_database = false needs database_id, the id of the database to use${var.store == "firestore" ? ": \"(default)\" or a name" : ""}."
   }
   validation {
-    condition     = var.database_id == null ? true : var.database_id == "(default)" || can(regex("^[a-z][a-z0-9-]{2,61}[a-z0-9]$", var.database_id))
+    condition     = var.create_database || var.database_id == null || var.store != "memorystore"
+    error_message = "database_id names a Memorystore instance that is created. With create_database = false, leave it out: memorystore says where the server is."
+  }
+  validation {
+    condition     = var.database_id == null || var.store != "firestore" ? true : var.database_id == "(default)" || can(regex("^[a-z][a-z0-9-]{2,61}[a-z0-9]$", var.database_id))
     error_message = "database_id is \"(default)\", or 4 to 63 lower-case letters, digits and hyphens, a letter first."
+  }
+  validation {
+    condition     = var.database_id == null || var.store != "spanner" ? true : can(regex("^[a-z][a-z0-9_-]{0,28}[a-z0-9]$", var.database_id))
+    error_message = "database_id of a Spanner database is 2 to 30 lower-case letters, digits, hyphens and underscores, a letter first."
+  }
+  validation {
+    condition     = var.database_id == null || var.store != "memorystore" ? true : can(regex("^[a-z][a-z0-9-]{2,61}[a-z0-9]$", var.database_id))
+    error_message = "database_id of a Memorystore instance is 4 to 63 lower-case letters, digits and hyphens, a letter first."
   }
 }
 
 variable "database_location" {
-  description = "Where a database that is created keeps its data, such as nam5. Null: the function's region."
+  description = "Where a database that is created keeps its data: on Firestore such as nam5, on Spanner a region. Null: the function's region, in which a Memorystore instance always is."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.database_location == null || var.store != "spanner" ? true : can(regex("^[a-z]+-[a-z]+[0-9]+$", var.database_location))
+    error_message = "database_location of a Spanner database is a region such as us-central1. For several regions, make the instance yourself, and name it in spanner_instance."
+  }
+  validation {
+    condition     = var.database_location == null || var.store != "memorystore"
+    error_message = "A Memorystore instance is in the function's region: leave database_location out."
+  }
 }
 
 variable "delete_database" {
-  description = "Whether terraform destroy deletes the database that was created, with all that anybody keeps in it. If not, it is left behind, protected from deletion."
+  description = "Whether terraform destroy deletes what was created to keep the runs in, with all that anybody keeps in it. If not, it is left behind, protected from deletion: on Spanner and Memorystore at its full price."
   type        = bool
   default     = false
   nullable    = false
+}
+
+variable "spanner_instance" {
+  description = "The Spanner instance to keep the database on. Null: a new one of 100 processing units."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.store == "spanner" || var.spanner_instance == null
+    error_message = "spanner_instance is of store = \"spanner\" alone, and store is \"${var.store}\"."
+  }
+  validation {
+    condition     = var.store != "spanner" || var.create_database || var.spanner_instance != null
+    error_message = "create_database = false needs spanner_instance, the id of the instance that the database is on."
+  }
+  validation {
+    condition     = var.spanner_instance == null ? true : can(regex("^[a-z][a-z0-9-]{0,62}[a-z0-9]$", var.spanner_instance))
+    error_message = "spanner_instance is the instance's id, such as my-instance, not its whole resource name."
+  }
+}
+
+variable "memorystore" {
+  description = "A server that is there, Redis or Valkey with cluster mode disabled: its host and port, its certificate authority as PEM where it speaks TLS, and where it is signed in to by IAM (Valkey) the instance's whole name. Where it wants a password, in place of all that but ca: the id of a secret that holds the whole DEDUP_STORE (with TLS, it ends in ?ca=/workspace/server-ca.pem)."
+  type = object({
+    host     = optional(string)
+    port     = optional(number, 6379)
+    ca       = optional(string)
+    instance = optional(string)
+    secret   = optional(string)
+  })
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = (var.store == "memorystore" && !var.create_database) || alltrue([for name in ["host", "ca", "instance", "secret"] : var.memorystore[name] == null])
+    error_message = "memorystore says where a server is that is there already: set store = \"memorystore\" and create_database = false, or leave it out."
+  }
+  validation {
+    condition     = var.store != "memorystore" || var.create_database || (var.memorystore.host == null) != (var.memorystore.secret == null)
+    error_message = "create_database = false needs memorystore, with the server's host, or with the secret that holds its URL; not with both."
+  }
+  validation {
+    condition     = var.memorystore.instance == null ? true : can(regex("^projects/[^/]+/locations/[^/]+/instances/[^/]+$", var.memorystore.instance)) && var.memorystore.ca != null && var.memorystore.secret == null
+    error_message = "memorystore.instance is an instance's whole name, such as projects/my-project/locations/us-central1/instances/my-instance. It goes with host and ca: an access token isn't sent in clear."
+  }
+}
+
+variable "network" {
+  description = "The VPC network that the function reaches besides the internet, by its name or, where it is another project's, as projects/PROJECT/global/networks/NAME. Memorystore needs it. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.store != "memorystore" || var.network != null
+    error_message = "store = \"memorystore\" needs network, the VPC network by which the server is reached, such as \"default\"."
+  }
+  validation {
+    condition     = var.network == null ? true : can(regex("^(projects/[^/]+/global/networks/)?[a-z]([a-z0-9-]*[a-z0-9])?$", var.network))
+    error_message = "network is a name such as default, or projects/PROJECT/global/networks/NAME."
+  }
+}
+
+variable "subnetwork" {
+  description = "The subnetwork, in the function's region, that instances take their addresses from. Null: the one that is called as the network is."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.subnetwork == null || var.network != null
+    error_message = "subnetwork needs network, the VPC network that it is a part of."
+  }
 }
 
 # The function

@@ -4,7 +4,7 @@ terraform {
   required_providers {
     google = {
       source  = "hashicorp/google"
-      version = ">= 7.31, < 9" # 7.31 ended the diff that a Scheduler job's headers showed in every plan
+      version = ">= 7.33, < 9" # 7.31 ended the diff that a Scheduler job's headers showed in every plan; 7.33 can leave a Spanner instance behind
     }
     archive = {
       source  = "hashicorp/archive"

@@ -44,7 +44,7 @@ run "a_database_of_its_own_is_created" {
     error_message = "Nobody else deletes the database by mistake."
   }
   assert {
-    condition     = random_id.database.byte_length == 2
+    condition     = random_id.database[0].byte_length == 2
     error_message = "Two bytes are drawn."
   }
   assert {
@@ -53,23 +53,23 @@ run "a_database_of_its_own_is_created" {
   }
 
   assert {
-    condition     = google_firestore_field.expire_at.field == "expire_at" && length(google_firestore_field.expire_at.ttl_config) == 1
+    condition     = google_firestore_field.expire_at[0].field == "expire_at" && length(google_firestore_field.expire_at[0].ttl_config) == 1
     error_message = "Records expire by expire_at."
   }
   assert {
-    condition     = length(google_firestore_field.expire_at.index_config) == 1 && length(google_firestore_field.expire_at.index_config[0].indexes) == 0
+    condition     = length(google_firestore_field.expire_at[0].index_config) == 1 && length(google_firestore_field.expire_at[0].index_config[0].indexes) == 0
     error_message = "expire_at is not indexed."
   }
   assert {
-    condition     = google_firestore_field.unindexed.field == "*" && length(google_firestore_field.unindexed.index_config) == 1 && length(google_firestore_field.unindexed.index_config[0].indexes) == 0
+    condition     = google_firestore_field.unindexed[0].field == "*" && length(google_firestore_field.unindexed[0].index_config) == 1 && length(google_firestore_field.unindexed[0].index_config[0].indexes) == 0
     error_message = "No field is indexed that isn't named."
   }
   assert {
-    condition     = length(google_firestore_field.unindexed.ttl_config) == 0 && length(google_firestore_field.schedule_time.ttl_config) == 0
+    condition     = length(google_firestore_field.unindexed[0].ttl_config) == 0 && length(google_firestore_field.schedule_time[0].ttl_config) == 0
     error_message = "Records expire by one field alone."
   }
   assert {
-    condition     = google_firestore_field.schedule_time.field == "schedule_time" && [for index in google_firestore_field.schedule_time.index_config[0].indexes : "${index.order} ${index.query_scope}"] == ["DESCENDING COLLECTION"]
+    condition     = google_firestore_field.schedule_time[0].field == "schedule_time" && [for index in google_firestore_field.schedule_time[0].index_config[0].indexes : "${index.order} ${index.query_scope}"] == ["DESCENDING COLLECTION"]
     error_message = "All runs are listed newest first."
   }
   assert {
@@ -84,7 +84,7 @@ run "a_database_of_its_own_is_created" {
     error_message = "The indexes are of the runs' collection."
   }
   assert {
-    condition     = alltrue([for field in [google_firestore_field.expire_at, google_firestore_field.unindexed, google_firestore_field.schedule_time] : field.collection == "scheduler_runs" && field.database == "scheduled-job-runs-beef" && field.project == "my-project"])
+    condition     = alltrue([for field in [google_firestore_field.expire_at[0], google_firestore_field.unindexed[0], google_firestore_field.schedule_time[0]] : field.collection == "scheduler_runs" && field.database == "scheduled-job-runs-beef" && field.project == "my-project"])
     error_message = "The fields are of the runs' collection."
   }
 }
@@ -106,11 +106,11 @@ run "a_database_that_is_there_is_used" {
     error_message = "The function uses the database that is there."
   }
   assert {
-    condition     = alltrue([for field in [google_firestore_field.expire_at, google_firestore_field.unindexed, google_firestore_field.schedule_time] : field.database == "(default)"]) && alltrue([for index in google_firestore_index.listed_by : index.database == "(default)"])
+    condition     = alltrue([for field in [google_firestore_field.expire_at[0], google_firestore_field.unindexed[0], google_firestore_field.schedule_time[0]] : field.database == "(default)"]) && alltrue([for index in google_firestore_index.listed_by : index.database == "(default)"])
     error_message = "TTL and indexes are those of the database that is there."
   }
   assert {
-    condition     = google_project_iam_member.runtime_datastore_user.condition[0].expression == "resource.name == \"projects/my-project/databases/(default)\""
+    condition     = google_project_iam_member.runtime_datastore_user[0].condition[0].expression == "resource.name == \"projects/my-project/databases/(default)\""
     error_message = "The function's account reads and writes that database, and no other."
   }
   assert {

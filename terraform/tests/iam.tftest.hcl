@@ -33,11 +33,11 @@ run "each_account_has_the_roles_that_it_needs" {
   }
 
   assert {
-    condition     = google_project_iam_member.runtime_datastore_user.role == "roles/datastore.user" && google_project_iam_member.runtime_datastore_user.member == "serviceAccount:runtime@my-project.iam.gserviceaccount.com" && google_project_iam_member.runtime_datastore_user.project == "my-project"
+    condition     = google_project_iam_member.runtime_datastore_user[0].role == "roles/datastore.user" && google_project_iam_member.runtime_datastore_user[0].member == "serviceAccount:runtime@my-project.iam.gserviceaccount.com" && google_project_iam_member.runtime_datastore_user[0].project == "my-project"
     error_message = "The function's account may read and write documents."
   }
   assert {
-    condition     = google_project_iam_member.runtime_datastore_user.condition[0].expression == "resource.name == \"projects/my-project/databases/scheduled-job-runs-beef\""
+    condition     = google_project_iam_member.runtime_datastore_user[0].condition[0].expression == "resource.name == \"projects/my-project/databases/scheduled-job-runs-beef\""
     error_message = "The function's account gets at the database of the runs alone."
   }
   assert {

@@ -10,6 +10,9 @@ from typing import Any
 from tests.size import WHOLE
 from tests.terraform.workspace import REQUIRED, ROOT
 
+OTHER_STORES = {"source_dir": str(ROOT / "terraform" / "tests" / "other_stores")}
+"""A job whose requirements.txt lists the libraries of all stores."""
+
 TIMEOUTS = (15, 120, 540, 1800) if WHOLE else (120,)
 
 DEPLOYMENTS: dict[str, dict[str, Any]] = {
@@ -33,6 +36,22 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
         "secret_environment_variables": {"API_KEY": {"secret": "api-key"}},
         "jobs": {"hourly": {"schedule": "5 * * * *", "max_doublings": 2}},
         "source_dir": str(ROOT / "terraform" / "examples" / "over_documented_example" / "function"),
+    },
+    # What is created has its name said, so that the roles on it are known in the plan.
+    "spanner": REQUIRED
+    | OTHER_STORES
+    | {"name": "spanner", "store": "spanner", "spanner_instance": "main", "database_id": "runs"},
+    "memorystore": REQUIRED
+    | OTHER_STORES
+    | {"name": "memorystore", "store": "memorystore", "network": "default", "database_id": "the-runs"},
+    "redis_that_is_there": REQUIRED
+    | OTHER_STORES
+    | {
+        "name": "redis-that-is-there",
+        "store": "memorystore",
+        "create_database": False,
+        "memorystore": {"host": "10.0.0.3"},
+        "network": "default",
     },
 }
 

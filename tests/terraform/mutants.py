@@ -23,11 +23,14 @@ NOTICED_BY = {
     "apis.tf": ("function",),
     "dashboard.tf": ("monitoring",),
     "firestore.tf": ("firestore",),
-    "function.tf": ("function",),
-    "iam.tf": ("iam", "function"),
+    "function.tf": ("function", "stores"),
+    "iam.tf": ("iam", "stores", "function"),
+    "memorystore.tf": ("stores",),
     "monitoring.tf": ("monitoring",),
     "scheduler.tf": ("scheduler", "timings"),
-    "source.tf": ("source", "function"),
+    "source.tf": ("source", "stores", "function"),
+    "spanner.tf": ("stores",),
+    "store.tf": ("firestore",),
 }
 """Which of terraform/tests are asked, in this order, until one fails."""
 
@@ -36,7 +39,7 @@ UNNOTICED = (
     (r"^(depends_on|google_\w+\.\w+,?$|time_sleep\.)", "an order, which the mocks don't need; the graph's test looks at it"),
     (r"^(xPos|yPos|width|height|columns|plotType|alignmentPeriod|perSeriesAligner|crossSeriesReducer|groupByFields) ", "looks"),
     (r"^id +=", "a name of a clean-up policy"),
-    (r"^replace_triggered_by ", "only a second apply shows it"),
+    (r"^(replace_triggered_by|ignore_changes) ", "only a second apply shows it"),
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.terraform.deployments import Planned
 
 GRANTS = re.compile(r"_iam_|_iam$|_acl$|access_control|service_account_key|hmac_key|_access_")
@@ -13,27 +15,46 @@ PROJECT = "google_project_iam_member"
 SERVICE = "google_cloud_run_v2_service_iam_member"
 REPOSITORY = "google_artifact_registry_repository_iam_member"
 SECRET = "google_secret_manager_secret_iam_member"
+SPANNER = "google_spanner_database_iam_member"
 
+FUNCTION = "google_service_account.runtime.member"
 DATABASE_ONLY = 'resource.name == "projects/my-project/databases/(default)"'
-SOURCE_ONLY = " || ".join(
-    f'resource.name.startsWith("projects/_/buckets/{bucket}")'
-    for bucket in ("my-project-everything-said-source", "gcf-v2-sources-")
-)
+INSTANCE_ONLY = 'resource.name == "projects/my-project/locations/us-central1/instances/the-runs"'
+
+ON_THE_STORE: dict[str, set[tuple[str, str, str, str | None]]] = {
+    "everything_said": {
+        (PROJECT, "roles/datastore.user", FUNCTION, DATABASE_ONLY),
+        (SECRET, "roles/secretmanager.secretAccessor", FUNCTION, None),
+    },
+    "spanner": {(SPANNER, "roles/spanner.databaseUser", FUNCTION, None)},
+    "memorystore": {(PROJECT, "roles/memorystore.dbConnectionUser", FUNCTION, INSTANCE_ONLY)},
+    "redis_that_is_there": set(),
+}
+"""What the function's account may do in its store, and with its secrets."""
 
 
-def test_nobody_has_another_role(planned: Planned) -> None:
+@pytest.mark.parametrize("deployment", ON_THE_STORE)
+def test_nobody_has_another_role(deployment: str, planned: Planned) -> None:
     """Each account has the roles that are listed here, and no resource grants any other."""
-    assert granted(planned, "everything_said") == {
+    buckets = f"my-project-{deployment.replace('_', '-')}-source", "gcf-v2-sources-"
+    source_only = " || ".join(f'resource.name.startsWith("projects/_/buckets/{bucket}")' for bucket in buckets)
+
+    assert granted(planned, deployment) == ON_THE_STORE[deployment] | {
         (SERVICE, "roles/run.invoker", "google_service_account.scheduler.member", None),
-        (PROJECT, "roles/datastore.user", "google_service_account.runtime.member", DATABASE_ONLY),
-        (PROJECT, "roles/cloudtrace.agent", "google_service_account.runtime.member", None),
-        (PROJECT, "roles/logging.logWriter", "google_service_account.runtime.member", None),
-        (PROJECT, "roles/monitoring.metricWriter", "google_service_account.runtime.member", None),
-        (SECRET, "roles/secretmanager.secretAccessor", "google_service_account.runtime.member", None),
+        (PROJECT, "roles/cloudtrace.agent", FUNCTION, None),
+        (PROJECT, "roles/logging.logWriter", FUNCTION, None),
+        (PROJECT, "roles/monitoring.metricWriter", FUNCTION, None),
         (PROJECT, "roles/logging.logWriter", "google_service_account.build.member", None),
-        (PROJECT, "roles/storage.objectViewer", "google_service_account.build.member", SOURCE_ONLY),
+        (PROJECT, "roles/storage.objectViewer", "google_service_account.build.member", source_only),
         (REPOSITORY, "roles/artifactregistry.writer", "google_service_account.build.member", None),
     }
+
+
+def test_the_role_on_spanner_is_on_the_one_database(planned: Planned) -> None:
+    """The function's account gets at the database of the runs, and at no other of the instance."""
+    (grant,) = planned.resources("spanner", SPANNER)
+
+    assert (grant["values"]["instance"], grant["values"]["database"]) == ("main", "runs")
 
 
 def test_without_secrets_there_is_no_grant_on_any(planned: Planned) -> None:

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.size import WHOLE
-from tests.terraform.workspace import Terraform
+from tests.terraform.deployments import OTHER_STORES
+from tests.terraform.workspace import ROOT, Terraform
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
 
@@ -59,6 +60,56 @@ def test_values_that_contradict_each_other(terraform: Terraform) -> None:
     }
     assert refused["variable.schedule"][0].startswith('schedule "30 2 * *" is not unix-cron: five fields')
     assert refused["variable.environment"] == ["In environment and in secret_environment_variables at once: API_KEY."]
+
+
+@pytest.mark.parametrize(
+    ("store", "line"),
+    [("spanner", "requirements-spanner.txt"), ("memorystore", "requirements-redis.txt")],
+    ids=["spanner", "redis"],
+)
+def test_a_store_whose_library_isnt_uploaded(store: str, line: str, terraform: Terraform) -> None:
+    """A store is refused whose library the uploaded requirements.txt doesn't list, with that file and the line to add."""
+    folder = ROOT / "terraform" / "tests" / "another_job"
+    network = {"network": "default"} if store == "memorystore" else {}
+
+    refused = terraform.refusals(store=store, source_dir=str(folder), **network)
+
+    (to_add,) = (pinned for pinned in ROOT.joinpath(line).read_text().splitlines() if not pinned.startswith("#"))
+    assert refused == {
+        "variable.store": one_line(
+            f"""store = "{store}" needs a package that {folder / "requirements.txt"} doesn't list. Add this line to it:
+            {to_add}"""
+        )
+    }
+
+
+def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
+    """A store lacks nothing in the plan, and has nothing that it would pass over; each is told by the variable to change."""
+    lacking = terraform.refusals(store="spanner", create_database=False, **OTHER_STORES)
+    mixed = terraform.refusals(
+        store="memorystore",
+        database_location="nam5",
+        spanner_instance="main",
+        memorystore={"host": "10.0.0.3"},
+        subnetwork="functions",
+        **OTHER_STORES,
+    )
+    unknown = terraform.refusals(store="redis")
+
+    assert lacking == {
+        "variable.database_id": ["create_database = false needs database_id, the id of the database to use."],
+        "variable.spanner_instance": one_line(
+            "create_database = false needs spanner_instance, the id of the instance that the database is on."
+        ),
+    }
+    assert {variable: len(messages) for variable, messages in mixed.items()} == {
+        "variable.database_location": 1,
+        "variable.spanner_instance": 1,
+        "variable.memorystore": 1,
+        "variable.network": 1,
+        "variable.subnetwork": 1,
+    }
+    assert unknown == {"variable.store": ["store is firestore, spanner or memorystore."]}
 
 
 def test_more_jobs(terraform: Terraform) -> None:

@@ -70,3 +70,30 @@ def test_the_store_is_where_the_roles_and_indexes_are(planned: Planned) -> None:
         for kind in ("google_firestore_field", "google_firestore_index")
         for resource in planned.resources("timeout_120", kind)
     } == {(store.database, store.collection)}
+
+
+def test_the_function_opens_the_spanner_database_that_it_has_a_role_on(planned: Planned) -> None:
+    """The store that DEDUP_STORE names is the database of the role, and its table the one that is created."""
+    spanner = pytest.importorskip("dedup.stores.spanner")
+    store = open_store(planned.environment("spanner")["DEDUP_STORE"])
+
+    assert isinstance(store, spanner.SpannerRunStore)
+    (role,) = planned.resources("spanner", "google_spanner_database_iam_member")
+    (created,) = planned.resources("spanner", "google_spanner_database")
+    assert store.project == role["values"]["project"]
+    assert (store.instance, store.database) == (role["values"]["instance"], role["values"]["database"])
+    assert without_blanks(created["values"]["ddl"]) == without_blanks([spanner.schema(store.table)])
+
+
+def test_the_function_opens_the_redis_server_that_is_there(planned: Planned) -> None:
+    """The store that DEDUP_STORE names is the server that the variables name."""
+    redis = pytest.importorskip("dedup.stores.redis")
+    store = open_store(planned.environment("redis_that_is_there")["DEDUP_STORE"])
+
+    assert isinstance(store, redis.RedisRunStore)
+    assert store.server == redis.Server(host="10.0.0.3", port=6379)
+
+
+def without_blanks(statements: list[str]) -> list[list[str]]:
+    """DDL, word by word."""
+    return [statement.split() for statement in statements]

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-READ_BY_TERRAFORM = ("terraform", "examples", "dedup", "main.py", "requirements.txt", ".gcloudignore")
+READ_BY_TERRAFORM = (
+    "terraform",
+    "examples",
+    "dedup",
+    "main.py",
+    "requirements.txt",
+    "requirements-spanner.txt",
+    "requirements-redis.txt",
+    ".gcloudignore",
+)
 OLDEST = (1, 11)
 """The module itself takes Terraform 1.9; mocks that the plan knows came with 1.11."""
 REQUIRED = {"project_id": "my-project", "region": "us-central1", "schedule": "30 2 * * *"}

@@ -44,3 +44,16 @@ mock_resource "google_artifact_registry_repository" {
     name = "scheduled-job-images"
   }
 }
+
+# The first connection only reads.
+mock_resource "google_memorystore_instance" {
+  defaults = {
+    endpoints = [{
+      connections = [
+        { psc_auto_connection = [{ connection_type = "CONNECTION_TYPE_READER", ip_address = "10.128.0.3", port = "6379" }] },
+        { psc_auto_connection = [{ connection_type = "CONNECTION_TYPE_PRIMARY", ip_address = "10.128.0.2", port = "6379" }] },
+      ]
+    }]
+    managed_server_ca = [{ ca_certs = [{ certificates = ["root"] }, { certificates = ["new", "chain"] }] }]
+  }
+}

@@ -1,0 +1,1 @@
+"""A job whose requirements.txt lists the libraries of all stores."""
