@@ -12,11 +12,21 @@ from typing import TypeVar
 
 import click
 
-from dedup.cli.output import NO, Column, Table, inspectable, read_settings, seconds_text, store_options, write_json
+from dedup.cli.output import (
+    INSPECTABLE,
+    NO,
+    Column,
+    Table,
+    as_inspectable,
+    read_settings,
+    seconds_text,
+    store_options,
+    write_json,
+)
 from dedup.delivery import Delivery, ManualRuns
 from dedup.record import Decision, Ending, Status
 from dedup.settings import Settings, SettingsError
-from dedup.stores import Claim, Inspectable, StoreUnavailable
+from dedup.stores import Claim, Inspectable, RunStore, StoreUnavailable, open_store
 
 CLOCK_OFFSET_SECONDS = 30.0
 """From here on a clock is told as wrong. It decides no lease, and matters to DEDUP_MANUAL_RUNS and to people."""
@@ -80,9 +90,10 @@ def _findings(url: str | None) -> Iterator[Finding]:
         yield Finding(
             "settings", "warning", f"records are kept for {retention} only", "they must outlive all retries; a day is usual"
         )
-    store = inspectable(settings.store)
+    store = open_store(settings.store)
     try:
         yield from _store_findings(store, settings)
+        yield from _inspection_findings(as_inspectable(store), settings)
     except StoreUnavailable as unavailable:
         yield Finding("store", "fault", str(unavailable))
         return
@@ -96,7 +107,7 @@ def _told(settings: Settings) -> str:
     return f"{settings.store.partition('@')[2] or settings.store}; {lease}; {kept}"
 
 
-def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]:
+def _store_findings(store: RunStore, settings: Settings) -> Iterator[Finding]:
     claim = _probe(settings)
     seconds, decision = _timed(lambda: store.claim_run(claim))  # first: it makes SQLite's file, as a first delivery does
     if decision is not Decision.CLAIM:
@@ -104,8 +115,7 @@ def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]
             "permissions", "warning", f"the run of {PROBE_JOB} was not given", "another check is under way; try again"
         )
         return
-    reading, (_, now) = _timed(lambda: store.look_up(claim.run_id))
-    offset = (datetime.now(UTC) - now).total_seconds()
+    reading, _ = _timed(lambda: store.get_run(claim.run_id))
     released_in, released = _timed(lambda: store.finish_run(claim, Ending.RELEASED))
     speed = f"claimed in {seconds_text(seconds)}, read in {seconds_text(reading)}, released in {seconds_text(released_in)}"
     if released_in > SLOW_SECONDS:
@@ -116,7 +126,15 @@ def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]
         yield Finding("permissions", "ok", "runs can be claimed, read and released")
     else:
         yield Finding("permissions", "warning", "the run that was claimed was not released", "did somebody write to it?")
-    yield _clock_finding(offset, settings)
+
+
+def _inspection_findings(store: Inspectable | None, settings: Settings) -> Iterator[Finding]:
+    if store is None:
+        commands = "runs, show, missed, timeline, release and rerun"
+        yield Finding("listing", "warning", "this store can't list its runs yet", f"{commands} need {INSPECTABLE}")
+        return
+    _, now = store.look_up("0" * 64)
+    yield _clock_finding((datetime.now(UTC) - now).total_seconds(), settings)
     yield _listing_finding(store)
 
 

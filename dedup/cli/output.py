@@ -18,7 +18,7 @@ import click
 from dedup.delivery import BadDelivery, Delivery, parse_schedule_time
 from dedup.record import RunRecord, Status
 from dedup.settings import Settings
-from dedup.stores import Inspectable, SeenRun, open_store
+from dedup.stores import Inspectable, RunStore, SeenRun, open_store
 
 NO = 1
 UNREACHABLE = 3
@@ -34,6 +34,8 @@ PROGRESS = 1000
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 """What lies outside is a slip of the finger, and near where dates overflow."""
 LONGEST_SECONDS = 10**9
+
+INSPECTABLE = "firestore and sqlite"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -133,20 +135,18 @@ def open_given(url: str | None) -> Inspectable:
 
     Raises:
         SettingsError: the environment is wrong.
+        click.UsageError: the store can't be looked into.
     """
-    return inspectable(read_settings(url).store)
+    settings = read_settings(url)
+    store = as_inspectable(open_store(settings.store))
+    if store is None:
+        raise click.UsageError(f"a {settings.store.partition(':')[0]} store can't list its runs yet; {INSPECTABLE} can")
+    return store
 
 
-def inspectable(url: str) -> Inspectable:
-    """Opens a store that can be looked into.
-
-    Raises:
-        click.UsageError: this one can't.
-    """
-    store = open_store(url)
-    if not hasattr(store, "list_runs"):
-        raise click.UsageError(f"a {url.partition(':')[0]} store keeps no list of its runs")
-    return cast(Inspectable, store)
+def as_inspectable(store: RunStore) -> Inspectable | None:
+    """A store that can be looked into; None: this one can't."""
+    return cast(Inspectable, store) if hasattr(store, "list_runs") else None
 
 
 def delivery_of(job: str, time: str, scope: str) -> Delivery:

@@ -38,9 +38,7 @@ def test_twenty_calls_at_once_do_the_work_once(harness: Harness) -> None:
 
     assert len(done) == 1
     assert answers[200, "Run processed"] == 1
-    assert (
-        answers[409, "Run in progress"] + answers[200, "Duplicate run skipped"] == 19
-    )  # on a slow machine, after it
+    assert answers[409, "Run in progress"] + answers[200, "Duplicate run skipped"] == 19  # on a slow machine, after it
     assert send(harness, work, A_RUN) == (200, "Duplicate run skipped")
     assert len(done) == 1
     assert harness.record().is_held_by(caller.attempt_id)
