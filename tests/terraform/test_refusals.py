@@ -91,10 +91,9 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         database_location="nam5",
         spanner_instance="main",
         memorystore={"host": "10.0.0.3"},
-        subnetwork="functions",
         **OTHER_STORES,
     )
-    unknown = terraform.refusals(store="redis")
+    unknown = terraform.refusals(store="redis", subnetwork="functions")
 
     assert lacking == {
         "variable.database_id": ["create_database = false needs database_id, the id of the database to use."],
@@ -107,9 +106,11 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         "variable.spanner_instance": 1,
         "variable.memorystore": 1,
         "variable.network": 1,
-        "variable.subnetwork": 1,
     }
-    assert unknown == {"variable.store": ["store is firestore, spanner or memorystore."]}
+    assert unknown == {
+        "variable.store": ["store is firestore, spanner or memorystore."],
+        "variable.subnetwork": ["subnetwork needs network, the VPC network that it is a part of."],
+    }
 
 
 def test_more_jobs(terraform: Terraform) -> None:
