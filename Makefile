@@ -6,6 +6,7 @@ SOURCE ?= main.py
 JOB ?= nightly
 TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
+AT_ONCE := --numprocesses 2 --dist loadgroup
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 
 .PHONY: help run deliver test test-all lint lint-terraform mutants bench
@@ -24,10 +25,10 @@ deliver: ## Deliver a run as Cloud Scheduler does, and print the answer (JOB=nig
 		--header "X-CloudScheduler-JobName: $(JOB)" --header "X-CloudScheduler-ScheduleTime: $(TIME)" --write-out '\n'
 
 test: .venv/dev-installed ## Run every test, the long ones at a smaller size (under 3 minutes).
-	@WHOLE=0 .venv/bin/pytest
+	@WHOLE=0 .venv/bin/pytest $(AT_ONCE)
 
 test-all: .venv/dev-installed ## Run every test whole.
-	@WHOLE=1 .venv/bin/pytest
+	@WHOLE=1 .venv/bin/pytest $(AT_ONCE)
 
 lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
 	@.venv/bin/ruff check .

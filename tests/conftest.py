@@ -67,6 +67,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.user_properties.append(("store", marker.args[0]))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Takes lone surrogates out of what a test has printed: workers can't hand them on."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "replace").decode()) for title, text in report.sections]
+    return report
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # around pytest's own summary: the line before the totals
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
     """Says how many tests ran on which store, and why others didn't: a store that was skipped must not pass for tested."""

@@ -11,6 +11,13 @@ from tests.terraform.deployments import DEPLOYMENTS, Planned
 from tests.terraform.workspace import OLDEST, Terraform, TerraformMissing, copy_repository, terraform_version
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps these tests on one worker: they share a workspace that takes long to make."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("terraform"))
+
+
 @pytest.fixture(scope="session")
 def terraform(tmp_path_factory: pytest.TempPathFactory) -> Terraform:
     """Terraform in terraform/ of a copy, initialised."""
