@@ -79,7 +79,7 @@ def test_the_function_opens_the_spanner_database_that_it_has_a_role_on(planned: 
 
     assert isinstance(store, spanner.SpannerRunStore)
     (role,) = planned.resources("spanner", "google_spanner_database_iam_member")
-    (created,) = planned.resources("spanner", "google_spanner_database")
+    (created,) = (one for one in planned.resources("spanner") if one["type"] == "google_spanner_database")
     assert store.project == role["values"]["project"]
     assert (store.instance, store.database) == (role["values"]["instance"], role["values"]["database"])
     assert without_blanks(created["values"]["ddl"]) == without_blanks([spanner.schema(store.table)])
