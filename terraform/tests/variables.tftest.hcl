@@ -33,7 +33,6 @@ run "malformed_values_are_refused" {
     scope                 = "X-Job-Project"
     manual_runs           = "skip"
     database_id           = "UPPER"
-    source_dir            = "./tests"
     runtime               = "python310"
     concurrency           = 10
     cpu                   = 0.5
@@ -49,10 +48,20 @@ run "malformed_values_are_refused" {
 
   expect_failures = [
     var.project_id, var.region, var.schedule, var.name, var.time_zone, var.environment, var.timeout_seconds, var.lease_seconds, var.retention_seconds,
-    var.retry_count, var.scope, var.manual_runs, var.database_id, var.source_dir, var.runtime, var.concurrency, var.memory, var.min_instances,
+    var.retry_count, var.scope, var.manual_runs, var.database_id, var.runtime, var.concurrency, var.memory, var.min_instances,
     var.ingress, var.log_level, var.missed_after_seconds, var.notification_channels, var.scheduler_region,
     var.callers,
   ]
+}
+
+run "a_folder_without_the_job_is_refused" {
+  command = plan
+
+  variables {
+    source_dir = "./tests"
+  }
+
+  expect_failures = [var.source_dir] # store and database_id aren't looked at after it
 }
 
 run "other_values_are_refused_too" {

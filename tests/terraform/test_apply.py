@@ -7,12 +7,14 @@ import json
 import pytest
 
 from tests.size import WHOLE
+from tests.terraform.deployments import OTHER_STORES
 from tests.terraform.workspace import REQUIRED, Terraform
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
 
 
-def test_apply_twice_destroy_and_apply_again(workspace: Terraform) -> None:
+@pytest.mark.parametrize("store", [{}, {"store": "spanner"} | OTHER_STORES], ids=["firestore", "spanner"])
+def test_apply_twice_destroy_and_apply_again(store: dict[str, str], workspace: Terraform) -> None:
     """The second plan changes nothing, destroy leaves nothing in the state, and an apply right after it makes it all again.
 
     The Scheduler's account, which the function takes by a name that is known before it is made, is made by that name.
@@ -20,7 +22,9 @@ def test_apply_twice_destroy_and_apply_again(workspace: Terraform) -> None:
     if not workspace.invents:
         pytest.skip("an apply is tried only with providers that invent what they make, and these are Google's")
     workspace.folder.joinpath("terraform.tfvars.json").write_text(
-        json.dumps(REQUIRED | {"secret_environment_variables": {"API_KEY": {"secret": "api-key"}}, "delete_database": True})
+        json.dumps(
+            REQUIRED | store | {"secret_environment_variables": {"API_KEY": {"secret": "api-key"}}, "delete_database": True}
+        )
     )
 
     workspace("apply", "-auto-approve", "-input=false")

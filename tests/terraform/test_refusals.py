@@ -85,7 +85,7 @@ def test_a_store_whose_library_isnt_uploaded(store: str, line: str, terraform: T
 
 def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
     """A store lacks nothing in the plan, and has nothing that it would pass over; each is told by the variable to change."""
-    lacking = terraform.refusals(store="spanner", create_database=False, **OTHER_STORES)
+    lacking = terraform.refusals(store="spanner", create_database=False, subnetwork="functions", **OTHER_STORES)
     mixed = terraform.refusals(
         store="memorystore",
         database_location="nam5",
@@ -100,6 +100,7 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         "variable.spanner_instance": one_line(
             "create_database = false needs spanner_instance, the id of the instance that the database is on."
         ),
+        "variable.subnetwork": ["subnetwork needs network, the VPC network that it is a part of."],
     }
     assert {variable: len(messages) for variable, messages in mixed.items()} == {
         "variable.database_location": 1,
