@@ -112,7 +112,7 @@ def handle(
         clock: other than the process's.
 
     Returns:
-        The answer by which Cloud Scheduler retries, or stops: see "HTTP contract" in the README.
+        The answer by which Cloud Scheduler retries, or stops: see "HTTP contract" in docs/outcomes.md.
     """
     settings = settings if settings is not None else _settings
     store = store if store is not None else _store

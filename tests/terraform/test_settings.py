@@ -6,7 +6,7 @@ import pytest
 
 from dedup.delivery import ManualRuns, ScopePart
 from dedup.settings import Settings
-from dedup.stores import open_store
+from dedup.stores import open_store, redis, spanner
 from dedup.stores.firestore import FirestoreRunStore
 from tests.terraform.deployments import TIMEOUTS, Planned
 
@@ -74,7 +74,6 @@ def test_the_store_is_where_the_roles_and_indexes_are(planned: Planned) -> None:
 
 def test_the_function_opens_the_spanner_database_that_it_has_a_role_on(planned: Planned) -> None:
     """The store that DEDUP_STORE names is the database of the role, and its table the one that is created."""
-    spanner = pytest.importorskip("dedup.stores.spanner")
     store = open_store(planned.environment("spanner")["DEDUP_STORE"])
 
     assert isinstance(store, spanner.SpannerRunStore)
@@ -87,7 +86,6 @@ def test_the_function_opens_the_spanner_database_that_it_has_a_role_on(planned: 
 
 def test_the_function_opens_the_redis_server_that_is_there(planned: Planned) -> None:
     """The store that DEDUP_STORE names is the server that the variables name."""
-    redis = pytest.importorskip("dedup.stores.redis")
     store = open_store(planned.environment("redis_that_is_there")["DEDUP_STORE"])
 
     assert isinstance(store, redis.RedisRunStore)
