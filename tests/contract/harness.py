@@ -69,8 +69,6 @@ class Harness(ABC):
     """How many examples of the state machine this store is worth: its share of ten seconds."""
     shrinks: bool
     """Whether an example that fails is made smaller, which takes hundreds more."""
-    renewal_revives: bool
-    """Whether a renewal gives a lease that `expire_lease` has ended its length back."""
     runs_at_once = 50
     """How many runs are claimed and finished at the same moment."""
 
@@ -136,7 +134,6 @@ class SQLiteHarness(Harness):
 
     examples = 300 if WHOLE else 50
     shrinks = True
-    renewal_revives = True
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__()
@@ -208,7 +205,6 @@ class FirestoreHarness(Harness):
 
     examples = 12 if WHOLE else 4
     shrinks = False
-    renewal_revives = False
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__()
@@ -268,7 +264,6 @@ class SpannerHarness(Harness):
 
     examples = 40 if WHOLE else 2
     shrinks = False
-    renewal_revives = True
     runs_at_once = 50 if WHOLE else 10  # the emulator has one transaction at a time, and aborts all others
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
@@ -358,7 +353,6 @@ class RedisHarness(Harness):
     """The fixture of its server."""
     examples = 200 if WHOLE else 10
     shrinks = True
-    renewal_revives = True
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__()

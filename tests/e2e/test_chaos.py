@@ -51,7 +51,7 @@ class Size:
     """When it must have come to that; it goes on until it has."""
 
 
-LARGE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=140)
+LARGE = Size(runs=300, kills=100, lost=100, at_once=24, lease_seconds=2, counted=300, seconds=170)
 SMALL = Size(runs=20, kills=3, lost=3, at_once=16, lease_seconds=1, counted=0, seconds=30)
 MEDIUM = Size(runs=100, kills=30, lost=30, at_once=16, lease_seconds=2, counted=0, seconds=100)
 SIZES = {

@@ -34,8 +34,8 @@ WORLDS = {
         faults=0, passes=2, jumps=("expiry", "part"), outcomes=("returns", "looks"), counts=("pass",)
     ),
     "a renewal and a fault": Rules(faults=1, passes=0, ticks=1, outcomes=DONE, counts=("renewal",)),
-    "two renewals and time": Rules(faults=0, passes=1, ticks=2, outcomes=("returns",), counts=("renewal",)),
-    "effects, a fault and time": Rules(faults=1, passes=1, effects=True, outcomes=("returns",), counts=("transaction",)),
+    "two renewals and time": Rules(faults=0, passes=1, ticks=2, outcomes=("returns", "looks"), counts=("renewal",)),
+    "effects, a fault and time": Rules(faults=1, passes=1, effects=True, outcomes=DONE, counts=("transaction",)),
     "effects, each other code": Rules(
         faults=1,
         passes=0,

@@ -93,7 +93,7 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         memorystore={"host": "10.0.0.3"},
         **OTHER_STORES,
     )
-    unknown = terraform.refusals(store="redis", subnetwork="functions")
+    unknown = terraform.refusals(store="redis")
 
     assert lacking == {
         "variable.database_id": ["create_database = false needs database_id, the id of the database to use."],
@@ -108,10 +108,7 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         "variable.memorystore": 1,
         "variable.network": 1,
     }
-    assert unknown == {
-        "variable.store": ["store is firestore, spanner or memorystore."],
-        "variable.subnetwork": ["subnetwork needs network, the VPC network that it is a part of."],
-    }
+    assert unknown == {"variable.store": ["store is firestore, spanner or memorystore."]}
 
 
 def test_more_jobs(terraform: Terraform) -> None:
