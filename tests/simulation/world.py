@@ -667,7 +667,7 @@ def simulated(code: SimpleNamespace) -> Iterator[None]:
             fast_client(),
             mock.patch.object(client_log, "disabled", True),  # it warns of each empty answer
             mock.patch.object(uuid, "uuid4", _next_id),
-            mock.patch.object(code.firestore, "random", steady),
+            mock.patch.object(code.tries, "random", steady),
             mock.patch.object(code.lease, "threading", SimpleNamespace(Lock=Lock)),
         ):
             yield
