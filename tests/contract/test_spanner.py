@@ -352,6 +352,23 @@ def test_unclear_effects(harness: SpannerHarness, unclear: Exception, arrives: b
     assert harness.record().status is Status.COMPLETED
 
 
+def test_effects_that_raise_and_are_not_rolled_back(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback that fails doesn't stand before what the job's effects raised."""
+    claim, raised = harness.claimed(), KeyError("no such account")
+
+    def effects(transaction: Any) -> None:
+        raise raised
+
+    def lost(**request: Any) -> None:
+        harness.spy._api.rollback(**request)
+        raise google.ServiceUnavailable("injected")
+
+    monkeypatch.setattr(harness.spy, "rollback", lost)
+    with pytest.raises(EffectsRaised) as caught:
+        harness.store.finish_run(claim, Ending.COMPLETED, effects=effects)
+    assert caught.value.raised is raised
+
+
 def test_effects_that_the_server_refuses(harness: SpannerHarness) -> None:
     """What a job's mutations or statements can't do is the job's fault; the run stays its own."""
     claim = harness.claimed()
