@@ -67,10 +67,10 @@ def test_median_and_percentile() -> None:
 
 
 def test_published_figures_meet_the_targets() -> None:
-    """What the README's picture shows was a whole run in which nothing was missed but what is known to be, and is said to be."""
+    """What the README's picture shows was a whole run. What it missed is known, and the page says so."""
     assert not PUBLISHED["quick"]
     missed = [verdict for verdict in targets.verdicts(PUBLISHED["measures"]) if verdict.met is False]
-    # Two raw commits are themselves no more than 1.8 to 2.4 times the documented example, where the emulator has the same two cores.
+    # Two raw commits are no more than 1.8 to 2.4 times the documented example, where the emulator has the same two cores.
     assert {verdict.what.split(":")[0] for verdict in missed} <= {"runs per second, documented / ours"}
     assert all(str(verdict) in (DOCS / "benchmarks.md").read_text() for verdict in missed)
 
