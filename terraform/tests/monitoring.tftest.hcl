@@ -124,6 +124,10 @@ run "alerts_are_always_made" {
     error_message = "Each chart shows the metric of its title."
   }
   assert {
+    condition     = one([for tile in jsondecode(google_monitoring_dashboard.runs.dashboard_json).mosaicLayout.tiles : tile.widget.logsPanel.filter if can(tile.widget.logsPanel)]) == "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"scheduled-job\" AND resource.labels.location=\"us-central1\" AND severity>=WARNING"
+    error_message = "What went wrong is shown as the function's own lines."
+  }
+  assert {
     condition     = google_monitoring_dashboard.runs.project == "my-project" && jsondecode(google_monitoring_dashboard.runs.dashboard_json).displayName == "scheduled-job: scheduled runs"
     error_message = "The dashboard is named after the function."
   }
