@@ -6,7 +6,7 @@ SOURCE ?= main.py
 JOB ?= nightly
 TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
-AT_ONCE := --numprocesses 3 --dist loadgroup
+AT_ONCE := --numprocesses 2 --dist loadgroup
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 
 .PHONY: help run deliver test test-all lint lint-terraform mutants bench

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from tests.emulator import Emulator, EmulatorMissing, RedisServer, firestore_emulator, redis_server, spanner_emulator
+from tests.size import WHOLE
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +52,8 @@ def valkey() -> Iterator[RedisServer]:
         pytest.skip(str(missing))
 
 
-hypothesis.settings.register_profile("busy", deadline=None)  # how long an example takes says more of the machine
+# How long an example takes says more of the machine.
+hypothesis.settings.register_profile("busy", deadline=None, max_examples=100 if WHOLE else 30)
 hypothesis.settings.load_profile("busy")
 
 
