@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -24,7 +23,7 @@ from google.cloud.firestore_v1.base_query import FieldFilter
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
 from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
-from dedup.stores.tries import Tries
+from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
@@ -99,12 +98,12 @@ class FirestoreRunStore:
                 case Decision.HELD:
                     assert record is not None
                     claim.found(record)
-                    fate = _Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, record.updated_at, tries)
+                    fate = Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, record.updated_at, tries)
                 case _:
                     return decision
-            if fate is _Fate.WRITTEN and self._is_trusted(claim):
+            if fate is Fate.WRITTEN and self._is_trusted(claim):
                 return Decision.CLAIM
-            if fate is not _Fate.UNCLEAR:
+            if fate is not Fate.UNCLEAR:
                 contended += 1
             record, now = self._read(claim.run_id, tries)
             decision = decide(record, claim.attempt_id, now)
@@ -114,7 +113,7 @@ class FirestoreRunStore:
         """Lets the lease begin anew by a conditional update; an unclear or refused one is judged by reading the run again."""
         tries = self._tries(RENEW_SECONDS)
         while (token := claim.token) is not None:
-            if self._renew(claim, token, tries) is _Fate.WRITTEN:
+            if self._renew(claim, token, tries) is Fate.WRITTEN:
                 return True
             record, _ = self._read(claim.run_id, tries)
             if record is None or not record.is_held_by(claim.attempt_id):
@@ -147,10 +146,10 @@ class FirestoreRunStore:
         while refused <= REFUSED_FINISHES:
             if claim.token is not None:
                 fate = self._finish(claim, claim.token, ending, result, error, tries)
-                if fate is _Fate.WRITTEN:
+                if fate is Fate.WRITTEN:
                     claim.token = None  # it opens a record that is nobody's now: a late renewal must not write with it
                     return True
-                if fate is _Fate.REFUSED:
+                if fate is Fate.REFUSED:
                     refused += 1
             record, _ = self._read(claim.run_id, tries)
             if claim.has_ended(record, ending):
@@ -205,11 +204,11 @@ class FirestoreRunStore:
     def delete_run(self, run_id: str, updated_at: datetime) -> bool:
         """Deletes a run's record by one commit that is conditional on `updated_at`."""
         tries = self._tries(CLAIM_SECONDS)
-        option = firestore.Client.write_option(last_update_time=updated_at)
+        write = firestore_write.delete(self._name(run_id), updated_at)
         unclear = False
         while True:
             try:
-                self._document(run_id).delete(option=option, timeout=tries.next_timeout(), retry=None)
+                self._commit(write, tries.next_timeout())
             except _REFUSED:
                 # After an unclear try, the record may be gone by our own hand.
                 return unclear and self._read(run_id, tries)[0] is None
@@ -223,43 +222,43 @@ class FirestoreRunStore:
 
     # What is written. Each is one try of one commit.
 
-    def _create(self, claim: Claim, tries: Tries) -> _Fate:
+    def _create(self, claim: Claim, tries: Tries) -> Fate:
         fields = self._claim_fields(claim, attempts=1)
         was_unclear, claim.create_unclear = claim.create_unclear, True
-        fate = self._write(claim, tries, firestore_write.create(self._name(claim), fields))
-        if fate is not _Fate.UNCLEAR:
+        fate = self._write(claim, tries, firestore_write.create(self._name(claim.run_id), fields))
+        if fate is not Fate.UNCLEAR:
             claim.create_unclear = was_unclear
-        if fate is _Fate.WRITTEN:
+        if fate is Fate.WRITTEN:
             claim.attempts = 1
         return fate
 
-    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> _Fate:
+    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> Fate:
         left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
         fields = left_by_the_dead | self._claim_fields(claim, attempts=record.attempts + 1)
         fate = self._update(claim, record.updated_at, tries, fields)
-        if fate is _Fate.WRITTEN:
+        if fate is Fate.WRITTEN:
             claim.attempts = record.attempts + 1
         return fate
 
-    def _renew(self, claim: Claim, token: datetime, tries: Tries) -> _Fate:
+    def _renew(self, claim: Claim, token: datetime, tries: Tries) -> Fate:
         # renewed_at makes the write change something: one that doesn't leaves update_time, and so the lease, as it is.
         return self._update(claim, token, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim))
 
     def _finish(
         self, claim: Claim, token: datetime, ending: Ending, result: str | None, error: str | None, tries: Tries
-    ) -> _Fate:
+    ) -> Fate:
         if ending is not Ending.RELEASED:
             return self._update(claim, token, tries, self._end_fields(ending, result, error))
         if claim.create_unclear:
             # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
             over = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
             return self._update(claim, token, tries, over)
-        return self._write(claim, tries, firestore_write.delete(self._name(claim), token))
+        return self._write(claim, tries, firestore_write.delete(self._name(claim.run_id), token))
 
-    def _update(self, claim: Claim, token: datetime, tries: Tries, fields: dict[str, Any]) -> _Fate:
-        return self._write(claim, tries, firestore_write.update(self._name(claim), fields, token))
+    def _update(self, claim: Claim, token: datetime, tries: Tries, fields: dict[str, Any]) -> Fate:
+        return self._write(claim, tries, firestore_write.update(self._name(claim.run_id), fields, token))
 
-    def _write(self, claim: Claim, tries: Tries, write: types.Write) -> _Fate:
+    def _write(self, claim: Claim, tries: Tries, write: types.Write) -> Fate:
         """Sends one commit once, and notes in the claim what is known of it afterwards."""
         timeout = tries.next_timeout()
         tried_at = self._monotonic()
@@ -270,19 +269,19 @@ class FirestoreRunStore:
             token = self._commit(write, timeout)
         except _REFUSED:
             claim.unsettled_since = unsettled_before
-            return _Fate.REFUSED
+            return Fate.REFUSED
         except _DEFINITE as fault:
             claim.unsettled_since = unsettled_before
             raise self._unavailable(fault) from fault
         except _FAULTS as fault:
             log.warning("Firestore write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
             tries.failed(fault)
-            return _Fate.UNCLEAR
+            return Fate.UNCLEAR
         if token == claim.token:
             claim.unsettled_since = unsettled_before
-            return _Fate.UNCLEAR
+            return Fate.UNCLEAR
         claim.wrote(token, tried_at)
-        return _Fate.WRITTEN
+        return Fate.WRITTEN
 
     def _commit(self, write: types.Write, timeout: float) -> datetime:
         client = self._client()
@@ -396,8 +395,8 @@ class FirestoreRunStore:
     def _document(self, run_id: str) -> firestore.DocumentReference:
         return self._client().collection(self.collection).document(run_id)
 
-    def _name(self, claim: Claim) -> str:
-        return f"{self._client()._database_string}/documents/{self.collection}/{claim.run_id}"
+    def _name(self, run_id: str) -> str:
+        return f"{self._client()._database_string}/documents/{self.collection}/{run_id}"
 
     def _client(self) -> firestore.Client:
         """The client, made at the first use: gRPC must not be started before the server forks."""
@@ -496,16 +495,6 @@ _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "set FIRESTORE_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
     OSError: "set GOOGLE_CLOUD_PROJECT, or DEDUP_STORE=firestore://PROJECT/DATABASE",
 }
-
-
-class _Fate(Enum):
-    """What is known of one try of a commit."""
-
-    WRITTEN = auto()
-    REFUSED = auto()
-    """Its precondition didn't hold; it wrote nothing."""
-    UNCLEAR = auto()
-    """It may have been written, or be written yet: read the run before anything else."""
 
 
 class _NotOurs(Exception):

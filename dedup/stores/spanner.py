@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -29,7 +28,7 @@ from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
 from dedup.stores import Claim, EffectsRaised, StoreUnavailable, read_record
-from dedup.stores.tries import Tries
+from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
@@ -141,9 +140,9 @@ class SpannerRunStore:
                     fate = self._renew(claim, tries)  # what an earlier try has written is trusted from here on, not from then
                 case _:
                     return decision
-            if fate is _Fate.WRITTEN:
+            if fate is Fate.WRITTEN:
                 return Decision.CLAIM
-            if fate is _Fate.REFUSED:
+            if fate is Fate.REFUSED:
                 contended += 1
             record, now = self._read(claim.run_id, tries)
             decision = decide(record, claim.attempt_id, now)
@@ -152,9 +151,9 @@ class SpannerRunStore:
     def renew_run(self, claim: Claim) -> bool:
         """Lets the lease begin anew where the run is still this attempt's; an unclear renewal is renewed again."""
         tries = self._tries(RENEW_SECONDS)
-        while (fate := self._renew(claim, tries)) is _Fate.UNCLEAR:
+        while (fate := self._renew(claim, tries)) is Fate.UNCLEAR:
             pass
-        return fate is _Fate.WRITTEN
+        return fate is Fate.WRITTEN
 
     def finish_run(
         self,
@@ -173,17 +172,17 @@ class SpannerRunStore:
         refused = 0
         while refused < REFUSED_FINISHES:
             try:
-                fate: _Fate | StoreUnavailable = self._finish(claim, ending, result, error, applied, tries)
+                fate: Fate | StoreUnavailable = self._finish(claim, ending, result, error, applied, tries)
             except StoreUnavailable as unavailable:  # time is up, and the last commit may have been applied unseen
                 fate = unavailable
-            if fate is not _Fate.WRITTEN:
+            if fate is not Fate.WRITTEN:
                 record, _ = self._read(claim.run_id, self._tries(for_reading))
                 if not claim.has_ended(record, ending):
                     if record is None or not claim.may_finish(record):
                         return False
                     if isinstance(fate, StoreUnavailable):
                         raise fate
-                    refused += fate is _Fate.REFUSED
+                    refused += fate is Fate.REFUSED
                     continue
             claim.token = None
             return True
@@ -196,7 +195,7 @@ class SpannerRunStore:
 
     # What is written. Each is one transaction.
 
-    def _insert(self, claim: Claim, tries: Tries) -> _Fate:
+    def _insert(self, claim: Claim, tries: Tries) -> Fate:
         row = {"run_id": claim.run_id, **self._claim_fields(claim, attempts=1)}
         was_unclear, claim.create_unclear = claim.create_unclear, True
 
@@ -207,21 +206,21 @@ class SpannerRunStore:
             return committed
 
         fate = self._write(claim, tries, insert)
-        if fate is not _Fate.UNCLEAR:
+        if fate is not Fate.UNCLEAR:
             claim.create_unclear = was_unclear
-        if fate is _Fate.WRITTEN:
+        if fate is Fate.WRITTEN:
             claim.attempts = 1
         return fate
 
-    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> _Fate:
+    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> Fate:
         left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"))
         fields = left_by_the_dead | self._claim_fields(claim, attempts=record.attempts + 1)
         fate = self._update(claim, tries, fields, "updated_at = @read_at", read_at=record.updated_at)
-        if fate is _Fate.WRITTEN:
+        if fate is Fate.WRITTEN:
             claim.attempts = record.attempts + 1
         return fate
 
-    def _renew(self, claim: Claim, tries: Tries) -> _Fate:
+    def _renew(self, claim: Claim, tries: Tries) -> Fate:
         return self._update(claim, tries, {"renewed_at": _NOW, **self._lease_fields(claim)}, _HELD, held_by=claim.attempt_id)
 
     def _finish(
@@ -232,7 +231,7 @@ class SpannerRunStore:
         error: str | None,
         effects: Callable[[Any], None] | None,
         tries: Tries,
-    ) -> _Fate:
+    ) -> Fate:
         held: str = _HELD
         given: dict[str, Any] = {"held_by": claim.attempt_id}
         if claim.handed_over:  # and the work it was handed to hasn't begun: that writes in the same name
@@ -254,7 +253,7 @@ class SpannerRunStore:
         condition: str,
         effects: Callable[[Any], None] | None = None,
         **given: Any,
-    ) -> _Fate:
+    ) -> Fate:
         fields = {"updated_at": _NOW, **fields}
         changes = [f"{name} = {_NOW_IN_DML if value is _NOW else f'@{name}'}" for name, value in fields.items()]
         sql = f"UPDATE {self.table} SET {', '.join(changes)} WHERE run_id = @run_id AND {condition}"
@@ -268,7 +267,7 @@ class SpannerRunStore:
         sql: str,
         given: dict[str, Any],
         effects: Callable[[Any], None] | None = None,
-    ) -> _Fate:
+    ) -> Fate:
         """Changes the one row in a transaction, if it is as the statement wants it."""
         types = {name: _GIVEN[name] for name in given}
 
@@ -295,7 +294,7 @@ class SpannerRunStore:
 
         return self._write(claim, tries, change, with_effects=effects is not None)
 
-    def _write(self, claim: Claim, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False) -> _Fate:
+    def _write(self, claim: Claim, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False) -> Fate:
         """Sends one transaction once, and notes in the claim what is known of it afterwards."""
         database = self._database(tries)
         tried_at = self._monotonic()
@@ -303,19 +302,19 @@ class SpannerRunStore:
             with database.bounded_by(tries):
                 token = send(database)
         except _NotSo:
-            return _Fate.REFUSED
+            return Fate.REFUSED
         except _FAULTS as fault:
             if with_effects and isinstance(fault, _REFUSED_EFFECTS):
                 raise EffectsRaised(fault) from fault
             if isinstance(fault, google.AlreadyExists):  # by class, not by code: 409 is Aborted as well
-                return _Fate.REFUSED
+                return Fate.REFUSED
             if isinstance(fault, _DEFINITE):
                 raise self._unavailable(fault) from fault
             log.warning("Spanner write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
             tries.failed(fault)
-            return _Fate.UNCLEAR
+            return Fate.UNCLEAR
         claim.wrote(token, tried_at)
-        return _Fate.WRITTEN
+        return Fate.WRITTEN
 
     def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         return {
@@ -465,16 +464,6 @@ _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "set SPANNER_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
     OSError: "name the project: DEDUP_STORE=spanner://PROJECT/INSTANCE/DATABASE",
 }
-
-
-class _Fate(Enum):
-    """What is known of one try of a transaction."""
-
-    WRITTEN = auto()
-    REFUSED = auto()
-    """Its condition didn't hold; it wrote nothing."""
-    UNCLEAR = auto()
-    """It may have been written, or be written yet: read the run before anything else."""
 
 
 class _NotSo(Exception):

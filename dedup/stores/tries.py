@@ -1,9 +1,20 @@
-"""How long an operation on a server goes on, and what it waits between its tries."""
+"""How long an operation on a server goes on, what it waits between its tries, and what is known of each."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from enum import Enum, auto
+
+
+class Fate(Enum):
+    """What is known of one try of a write."""
+
+    WRITTEN = auto()
+    REFUSED = auto()
+    """Its condition didn't hold; it wrote nothing."""
+    UNCLEAR = auto()
+    """It may have been written, or be written yet: read the run before anything else."""
 
 
 class Tries:

@@ -106,9 +106,9 @@ MUTANTS = [
         "treat AlreadyExists as busy without reading",
         _one(
             FIRESTORE,
-            "            if fate is not _Fate.UNCLEAR:\n                contended += 1",
-            "            if fate is _Fate.REFUSED and record is None:\n                return Decision.IN_PROGRESS\n"
-            "            if fate is not _Fate.UNCLEAR:\n                contended += 1",
+            "            if fate is not Fate.UNCLEAR:\n                contended += 1",
+            "            if fate is Fate.REFUSED and record is None:\n                return Decision.IN_PROGRESS\n"
+            "            if fate is not Fate.UNCLEAR:\n                contended += 1",
         ),
         CALM,
     ),
@@ -117,7 +117,7 @@ MUTANTS = [
         _one(
             FIRESTORE,
             "fate = self._update(claim, record.updated_at, tries, fields)",
-            "write = firestore_write.update(self._name(claim), fields, record.updated_at)\n"
+            "write = firestore_write.update(self._name(claim.run_id), fields, record.updated_at)\n"
             "        types.Write.pb(write).current_document.exists = True\n"
             "        fate = self._write(claim, tries, write)",
         ),
@@ -144,7 +144,7 @@ MUTANTS = [
     Mutant(
         "start the job on a lease that has run out",
         {
-            FIRESTORE: [("if fate is _Fate.WRITTEN and self._is_trusted(claim):", "if fate is _Fate.WRITTEN:")],
+            FIRESTORE: [("if fate is Fate.WRITTEN and self._is_trusted(claim):", "if fate is Fate.WRITTEN:")],
             HANDLER: [
                 ("if decision is not Decision.CLAIM or claim.is_trusted(clock.monotonic()):", "if decision is not None:")
             ],
@@ -165,8 +165,8 @@ MUTANTS = [
         "skip the re-read after UNAVAILABLE",
         _one(
             FIRESTORE,
-            "                if fate is _Fate.WRITTEN:\n                    claim.token = None",
-            "                if fate is not _Fate.REFUSED:\n                    claim.token = None",
+            "                if fate is Fate.WRITTEN:\n                    claim.token = None",
+            "                if fate is not Fate.REFUSED:\n                    claim.token = None",
         ),
         ONE_FAULT,
     ),
@@ -202,8 +202,8 @@ MUTANTS = [
         "count an unclear write as refused",
         _one(
             FIRESTORE,
-            "            tries.failed(fault)\n            return _Fate.UNCLEAR",
-            "            tries.failed(fault)\n            return _Fate.REFUSED",
+            "            tries.failed(fault)\n            return Fate.UNCLEAR",
+            "            tries.failed(fault)\n            return Fate.REFUSED",
         ),
         ONE_FAULT,
     ),
@@ -242,7 +242,9 @@ MUTANTS = [
     ),
     Mutant(
         "release by a delete without a precondition",
-        _one(FIRESTORE, "firestore_write.delete(self._name(claim), token)", "types.Write(delete=self._name(claim))"),
+        _one(
+            FIRESTORE, "firestore_write.delete(self._name(claim.run_id), token)", "types.Write(delete=self._name(claim.run_id))"
+        ),
         SLOW,
     ),
     Mutant(
