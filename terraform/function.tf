@@ -1,11 +1,8 @@
 # The function. Nobody but the Scheduler's account may call it (iam.tf).
 
 locals {
-  # What variables of this module decide; environment can't.
-  environment_names = [
-    "DEDUP_STORE", "DEDUP_LEASE_SECONDS", "DEDUP_RENEW", "DEDUP_TIMEOUT_SECONDS", "DEDUP_RETENTION_SECONDS", "DEDUP_SCOPE",
-    "DEDUP_MANUAL_RUNS", "DEDUP_LOG_LEVEL", "DEDUP_AUTH", "DEDUP_AUDIENCE", "DEDUP_CALLERS", "GOOGLE_CLOUD_PROJECT", "THREADS",
-  ]
+  # What variables of this module decide, and no other does. A misspelt DEDUP_ name would stop the function's start.
+  decided = "^(DEDUP_.*|GOOGLE_CLOUD_PROJECT|THREADS)$"
   secrets = merge(var.secret_environment_variables, local.store_secret)
   in_vpc  = var.network != null
 }

@@ -122,7 +122,7 @@ resource "google_project_iam_member" "build_source_viewer" {
   condition {
     title       = "${var.name} source only"
     description = "Only the function's source, and Cloud Functions' copy of it"
-    expression  = "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.source.name}\") || resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-\")"
+    expression  = "resource.name == \"projects/_/buckets/${google_storage_bucket.source.name}\" || resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.source.name}/\") || resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-\")"
   }
 }
 

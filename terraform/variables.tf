@@ -409,8 +409,8 @@ variable "environment" {
   nullable    = false
 
   validation {
-    condition     = length(setintersection(keys(var.environment), local.environment_names)) == 0
-    error_message = "environment has what a variable of its own decides: ${join(", ", setintersection(keys(var.environment), local.environment_names))}."
+    condition     = !anytrue([for name in keys(var.environment) : can(regex(local.decided, name))])
+    error_message = "environment has names that other variables decide, all of DEDUP_ among them: ${join(", ", [for name in keys(var.environment) : name if can(regex(local.decided, name))])}."
   }
   validation {
     condition     = length(setintersection(keys(var.environment), keys(var.secret_environment_variables))) == 0
@@ -429,8 +429,8 @@ variable "secret_environment_variables" {
   nullable = false
 
   validation {
-    condition     = length(setintersection(keys(var.secret_environment_variables), local.environment_names)) == 0
-    error_message = "secret_environment_variables has what a variable of its own decides: ${join(", ", setintersection(keys(var.secret_environment_variables), local.environment_names))}."
+    condition     = !anytrue([for name in keys(var.secret_environment_variables) : can(regex(local.decided, name))])
+    error_message = "secret_environment_variables has names that other variables decide, all of DEDUP_ among them: ${join(", ", [for name in keys(var.secret_environment_variables) : name if can(regex(local.decided, name))])}."
   }
   validation {
     condition     = alltrue([for secret in values(var.secret_environment_variables) : can(regex("^[A-Za-z0-9_-]+$", secret.secret))])

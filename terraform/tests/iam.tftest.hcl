@@ -69,7 +69,7 @@ run "each_account_has_the_roles_that_it_needs" {
     error_message = "The build's account reads objects."
   }
   assert {
-    condition     = google_project_iam_member.build_source_viewer.condition[0].expression == "resource.name.startsWith(\"projects/_/buckets/my-project-scheduled-job-source\") || resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-\")"
+    condition     = google_project_iam_member.build_source_viewer.condition[0].expression == "resource.name == \"projects/_/buckets/my-project-scheduled-job-source\" || resource.name.startsWith(\"projects/_/buckets/my-project-scheduled-job-source/\") || resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-\")"
     error_message = "The build's account reads the function's source alone, here and in Cloud Functions' copy."
   }
   assert {

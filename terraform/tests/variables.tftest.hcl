@@ -25,7 +25,7 @@ run "malformed_values_are_refused" {
     schedule              = "every 5 minutes"
     name                  = "My_Job"
     time_zone             = "UTC+1"
-    environment           = { DEDUP_LEASE_SECONDS = "1" }
+    environment           = { DEDUP_LEASE_SECOND = "1" } # misspelt
     timeout_seconds       = 1801
     lease_seconds         = 0
     retention_seconds     = 0
@@ -101,7 +101,7 @@ run "the_nearest_values_that_are_taken" {
     manual_runs                  = "refuse"
     database_id                  = "four"
     runtime                      = "python311"
-    environment                  = { DEDUP_ME = "1" }
+    environment                  = { MY_DEDUP_ = "1" }
     secret_environment_variables = { API_KEY = { secret = "api_key-1" } }
     concurrency                  = 1000
     cpu                          = 8

@@ -29,6 +29,13 @@ LEASE_SECONDS = 1
 Serve = Callable[..., Server]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps each module on one worker: its tests share instances, which take long to start."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(f"e2e/{item.path.stem}"))
+
+
 @dataclass(frozen=True)
 class StoreInUse:
     """A store of a test's own, seen from outside of the instances."""

@@ -36,8 +36,9 @@ ON_THE_STORE: dict[str, set[tuple[str, str, str, str | None]]] = {
 @pytest.mark.parametrize("deployment", ON_THE_STORE)
 def test_nobody_has_another_role(deployment: str, planned: Planned) -> None:
     """Each account has the roles that are listed here, and no resource grants any other."""
-    buckets = f"my-project-{deployment.replace('_', '-')}-source", "gcf-v2-sources-"
-    source_only = " || ".join(f'resource.name.startsWith("projects/_/buckets/{bucket}")' for bucket in buckets)
+    own = f"projects/_/buckets/my-project-{deployment.replace('_', '-')}-source"
+    copies = 'resource.name.startsWith("projects/_/buckets/gcf-v2-sources-")'
+    source_only = f'resource.name == "{own}" || resource.name.startsWith("{own}/") || {copies}'
 
     assert granted(planned, deployment) == ON_THE_STORE[deployment] | {
         (SERVICE, "roles/run.invoker", "google_service_account.scheduler.member", None),
