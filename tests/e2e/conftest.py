@@ -22,6 +22,7 @@ from dedup.stores.sqlite import SQLiteRunStore
 from tests.e2e.ledger import Ledger
 from tests.e2e.server import LEDGER_JOB, Server, serving
 from tests.emulator import Emulator, RedisServer, spanner_database
+from tests.size import WHOLE
 
 LEASE_SECONDS = 1
 """The shortest there is, so that the tests needn't wait."""
@@ -30,10 +31,14 @@ Serve = Callable[..., Server]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps each module on one worker: its tests share instances, which take long to start."""
+    """Keeps each module on one worker, since its tests share instances, which take long to start; cuts what waits for leases."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(f"e2e/{item.path.stem}"))
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.xdist_group(f"e2e/{item.path.stem}"))
+        on = getattr(item, "callspec", None)
+        if not WHOLE and item.path.stem == "test_faults" and on is not None and on.params.get("store") == "firestore":
+            item.add_marker(pytest.mark.skip(reason="faults on SQLite alone: WHOLE=0"))
 
 
 @dataclass(frozen=True)
