@@ -31,7 +31,7 @@ Serve = Callable[..., Server]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps each module on one worker, since its tests share instances, which take long to start; cuts what waits for leases."""
+    """Keeps each module on one worker, since its tests share instances; cuts what waits for leases."""
     for item in items:
         if Path(__file__).parent not in item.path.parents:
             continue
