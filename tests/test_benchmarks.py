@@ -72,6 +72,7 @@ def test_published_figures_meet_the_targets() -> None:
     missed = [verdict for verdict in targets.verdicts(PUBLISHED["measures"]) if verdict.met is False]
     # Two raw commits are no more than 1.8 to 2.4 times the documented example, where the emulator has the same two cores.
     assert {verdict.what.split(":")[0] for verdict in missed} <= {"runs per second, documented / ours"}
+    assert all(verdict.figure is not None and verdict.figure < 0.56 for verdict in missed)
     assert all(str(verdict) in (DOCS / "benchmarks.md").read_text() for verdict in missed)
 
 
