@@ -35,7 +35,7 @@ WORLDS = {
     ),
     "a renewal and a fault": Rules(faults=1, passes=0, ticks=1, outcomes=DONE, counts=("renewal",)),
     "two renewals and time": Rules(faults=0, passes=1, ticks=2, outcomes=("returns", "looks"), counts=("renewal",)),
-    "effects, a fault and time": Rules(faults=1, passes=1, effects=True, outcomes=DONE, counts=("transaction",)),
+    "effects, a fault and time": Rules(faults=1, passes=1, effects=True, outcomes=("returns",), counts=("transaction",)),
     "effects, each other code": Rules(
         faults=1,
         passes=0,
