@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -62,10 +63,17 @@ class Emulator:
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port on 127.0.0.1 that nobody listens on.
+
+    It is below those that systems give to outgoing connections (Linux: from 32768 on), so that none of these takes it first; so
+    is the port 10,000 above it, which a node of a Redis cluster opens too.
+    """
+    while True:
+        port = 15_000 + secrets.randbelow(7_768)
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager

@@ -13,11 +13,9 @@ from typing import TypeVar
 import click
 
 from dedup.cli.output import (
-    INSPECTABLE,
     NO,
     Column,
     Table,
-    as_inspectable,
     read_settings,
     seconds_text,
     store_options,
@@ -26,7 +24,7 @@ from dedup.cli.output import (
 from dedup.delivery import Delivery, ManualRuns
 from dedup.record import Decision, Ending, Status
 from dedup.settings import Settings, SettingsError
-from dedup.stores import Claim, Inspectable, RunStore, StoreUnavailable, open_store
+from dedup.stores import Claim, Inspectable, StoreUnavailable, open_store
 
 CLOCK_OFFSET_SECONDS = 30.0
 """From here on a clock is told as wrong. It decides no lease, and matters to DEDUP_MANUAL_RUNS and to people."""
@@ -93,7 +91,9 @@ def _findings(url: str | None) -> Iterator[Finding]:
     store = open_store(settings.store)
     try:
         yield from _store_findings(store, settings)
-        yield from _inspection_findings(as_inspectable(store), settings)
+        _, now = store.look_up("0" * 64)
+        yield _clock_finding((datetime.now(UTC) - now).total_seconds(), settings)
+        yield _listing_finding(store)
     except StoreUnavailable as unavailable:
         yield Finding("store", "fault", str(unavailable))
         return
@@ -107,7 +107,7 @@ def _told(settings: Settings) -> str:
     return f"{settings.store.partition('@')[2] or settings.store}; {lease}; {kept}"
 
 
-def _store_findings(store: RunStore, settings: Settings) -> Iterator[Finding]:
+def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]:
     claim = _probe(settings)
     seconds, decision = _timed(lambda: store.claim_run(claim))  # first: it makes SQLite's file, as a first delivery does
     if decision is not Decision.CLAIM:
@@ -126,16 +126,6 @@ def _store_findings(store: RunStore, settings: Settings) -> Iterator[Finding]:
         yield Finding("permissions", "ok", "runs can be claimed, read and released")
     else:
         yield Finding("permissions", "warning", "the run that was claimed was not released", "did somebody write to it?")
-
-
-def _inspection_findings(store: Inspectable | None, settings: Settings) -> Iterator[Finding]:
-    if store is None:
-        commands = "runs, show, missed, timeline, release and rerun"
-        yield Finding("listing", "warning", "this store can't list its runs yet", f"{commands} need {INSPECTABLE}")
-        return
-    _, now = store.look_up("0" * 64)
-    yield _clock_finding((datetime.now(UTC) - now).total_seconds(), settings)
-    yield _listing_finding(store)
 
 
 def _probe(settings: Settings) -> Claim:

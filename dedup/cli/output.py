@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import click
@@ -18,7 +18,7 @@ import click
 from dedup.delivery import BadDelivery, Delivery, parse_schedule_time
 from dedup.record import RunRecord, Status
 from dedup.settings import Settings
-from dedup.stores import Inspectable, RunStore, SeenRun, open_store
+from dedup.stores import Inspectable, SeenRun, open_store
 
 NO = 1
 UNREACHABLE = 3
@@ -34,8 +34,6 @@ PROGRESS = 1000
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 """What lies outside is a slip of the finger, and near where dates overflow."""
 LONGEST_SECONDS = 10**9
-
-INSPECTABLE = "firestore and sqlite"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -135,18 +133,8 @@ def open_given(url: str | None) -> Inspectable:
 
     Raises:
         SettingsError: the environment is wrong.
-        click.UsageError: the store can't be looked into.
     """
-    settings = read_settings(url)
-    store = as_inspectable(open_store(settings.store))
-    if store is None:
-        raise click.UsageError(f"a {settings.store.partition(':')[0]} store can't list its runs yet; {INSPECTABLE} can")
-    return store
-
-
-def as_inspectable(store: RunStore) -> Inspectable | None:
-    """A store that can be looked into; None: this one can't."""
-    return cast(Inspectable, store) if hasattr(store, "list_runs") else None
+    return open_store(read_settings(url).store)
 
 
 def delivery_of(job: str, time: str, scope: str) -> Delivery:

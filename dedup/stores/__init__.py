@@ -1,7 +1,7 @@
 """What a store of runs promises, and how one is opened.
 
-A store decides and writes as one, or not at all. Add one: a module here with a class that has these methods, a line in
-`_STORES`; the suite in tests/contract/ then covers it.
+A store decides and writes as one, or not at all. Add one: a module here with a class that has the methods of Inspectable, a
+line in `_STORES`; the suite in tests/contract/ then covers it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def read_record(run_id: str, fields: Mapping[str, Any], updated_at: datetime) ->
 
 
 class RunStore(Protocol):
-    """The four methods that every store has, and what a finish with effects needs.
+    """What a delivery asks of a store: four methods, and what a finish with effects needs.
 
     Each raises StoreUnavailable when the store can't be asked or doesn't answer in time; what was written by then is unclear.
     """
@@ -209,7 +209,7 @@ class SeenRun:
 
 
 class Inspectable(RunStore, Protocol):
-    """What `python -m dedup` asks of a store besides. Each method raises StoreUnavailable, as those of RunStore do."""
+    """A whole store: what `python -m dedup` asks of it besides. These too raise StoreUnavailable."""
 
     def list_runs(
         self,
@@ -250,7 +250,7 @@ _STORES = {
 """The module here for each name that a URL may begin with."""
 
 
-def open_store(url: str) -> RunStore:
+def open_store(url: str) -> Inspectable:
     """Makes the store that a URL names. Imports its library, and connects to nothing yet.
 
     Args:
@@ -260,7 +260,7 @@ def open_store(url: str) -> RunStore:
     Raises:
         ValueError: the URL names no store, says something that the store doesn't know, or its library isn't installed.
     """
-    store: RunStore = _module(url).from_url(url)
+    store: Inspectable = _module(url).from_url(url)
     return store
 
 

@@ -11,9 +11,10 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dedup.record import Decision, Ending, RunRecord
-from dedup.stores import Claim, StoreUnavailable, Unsupported, read_record
+from dedup.record import Decision, Ending, RunRecord, Status
+from dedup.stores import Claim, SeenRun, StoreUnavailable, Unsupported, read_record
 from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
@@ -33,6 +34,8 @@ CLAIM_SECONDS = 9.0
 RENEW_SECONDS = 5.0
 TRY_SECONDS = 2.0
 """One wait for the server: a try that has to connect, and to say who it is, has several."""
+PAGE = 500
+"""Runs of a listing that are read in one round trip."""
 MOST_CONNECTIONS = 10_000
 """As many as there are threads, in effect: a thread never waits for another's connection."""
 
@@ -98,7 +101,7 @@ class RedisRunStore:
         self.prefix = prefix
         self._monotonic = monotonic
         self._sleep = sleep
-        self._scripts = {name: _Script.read(name) for name in ("claim", "renew", "finish")}
+        self._scripts = {name: _Script.read(name) for name in ("claim", "renew", "finish", "delete")}
         self._made_client: redis.Redis | None = None
         self._making_client = threading.Lock()
 
@@ -110,7 +113,7 @@ class RedisRunStore:
         tries = self._tries(CLAIM_SECONDS)
         was_unclear, claim.create_unclear = claim.create_unclear, True
         reply, tried_at, unclear = self._run(
-            "claim", claim, tries, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
+            "claim", claim.run_id, tries, claim.attempt_id, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
         )
         claim.create_unclear = was_unclear or unclear
         decision, now, pairs = Decision(reply[0]), _time(reply[1]), reply[2]
@@ -125,7 +128,9 @@ class RedisRunStore:
     def renew_run(self, claim: Claim) -> bool:
         """Lets the lease begin anew where the run is still this attempt's, in one script."""
         tries = self._tries(RENEW_SECONDS)
-        reply, tried_at, _ = self._run("renew", claim, tries, claim.lease_seconds, claim.retention_seconds)
+        reply, tried_at, _ = self._run(
+            "renew", claim.run_id, tries, claim.attempt_id, claim.lease_seconds, claim.retention_seconds
+        )
         now = _time(reply)
         if now is None:
             return False
@@ -152,7 +157,8 @@ class RedisRunStore:
         fields = {name: value for name, value in {"result": result, "error": error}.items() if value is not None}
         late = "late" if claim.create_unclear else ""
         handed_over = _digits(claim.token) if claim.handed_over and claim.token is not None else ""
-        reply, _, _ = self._run("finish", claim, self._tries(within_seconds), ending.value, late, handed_over, *_flat(fields))
+        told = (claim.attempt_id, ending.value, late, handed_over, *_flat(fields))
+        reply, _, _ = self._run("finish", claim.run_id, self._tries(within_seconds), *told)
         if not reply:
             return False
         claim.token = None
@@ -160,11 +166,74 @@ class RedisRunStore:
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """Reads one run, within 10 s."""
-        fields, _, _ = self._ask(run_id, lambda client: client.hgetall(self._key(run_id)), self._tries(CLAIM_SECONDS))
-        return _record(run_id, fields, datetime.now(UTC)) if fields else None
+        return self.look_up(run_id)[0]
 
-    def _run(self, name: str, claim: Claim, tries: Tries, *arguments: str | int) -> tuple[Any, float, bool]:
-        script, given = self._scripts[name], (self._key(claim.run_id), claim.attempt_id, *arguments)
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, newest first. Reads every key of this prefix, some at a time: an index would cost each claim a write."""
+        found: dict[str, tuple[datetime, SeenRun]] = {}  # by run: a scan may come upon a key twice
+        for seen in self._scan():
+            record = seen.record
+            if (
+                record.schedule_time is not None
+                and (job_name is None or record.job_name == job_name)
+                and (status is None or record.status is status)
+                and (since is None or record.schedule_time >= since)
+                and (until is None or record.schedule_time < until)
+            ):
+                found[seen.run_id] = record.schedule_time, seen
+        newest = sorted(found.values(), key=lambda run: (run[0], run[1].run_id), reverse=True)
+        yield from (seen for _, seen in newest[:limit])
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, and the server's clock, within 10 s."""
+        [fields], now = self._hashes([self._key(run_id)])
+        return _record(run_id, fields, now) if fields else None, now
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record in one script, if it is as it was at `updated_at`."""
+        reply, _, unclear = self._run("delete", run_id, self._tries(CLAIM_SECONDS), _digits(updated_at))
+        return reply == "deleted" or (unclear and reply == "gone")  # by our own hand, then
+
+    def _scan(self) -> Iterator[SeenRun]:
+        every_run = re.sub(r"([*?\[\]\\])", r"\\\1", self._key("")) + "*"
+        cursor = 0
+        while True:
+            scan = partial(redis.Redis.scan, cursor=cursor, match=every_run, count=PAGE)
+            (cursor, keys), _, _ = self._ask("", scan, self._tries(CLAIM_SECONDS))
+            hashes, now = self._hashes(keys)
+            for key, fields in zip(keys, hashes, strict=True):
+                if fields:  # else it has ended meanwhile
+                    run_id = key.removeprefix(self._key(""))
+                    yield SeenRun(run_id, _record(run_id, fields, now), now)
+            if cursor == 0:
+                return
+
+    def _hashes(self, keys: list[str]) -> tuple[list[dict[str, str]], datetime]:
+        def send(client: redis.Redis) -> list[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for key in keys:
+                pipeline.hgetall(key)
+            pipeline.time()
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+            for fault in replies:
+                if isinstance(fault, redis.RedisError) and not str(fault).startswith("WRONGTYPE"):
+                    raise fault
+            return replies
+
+        (*replies, (seconds, micros)), _, _ = self._ask("", send, self._tries(CLAIM_SECONDS))
+        hashes = [reply if isinstance(reply, dict) else {} for reply in replies]  # a key of another type is no run
+        return hashes, _EPOCH + timedelta(seconds=seconds, microseconds=micros)
+
+    def _run(self, name: str, run_id: str, tries: Tries, *arguments: str | int) -> tuple[Any, float, bool]:
+        script, given = self._scripts[name], (self._key(run_id), *arguments)
 
         def send(client: redis.Redis) -> Any:
             try:
@@ -173,7 +242,7 @@ class RedisRunStore:
                 # The server has started, or taken over, since the last script. From here on it keeps the text.
                 return client.eval(script.text, 1, *given)
 
-        return self._ask(claim.run_id, send, tries)
+        return self._ask(run_id, send, tries)
 
     def _ask(self, run_id: str, send: Callable[[redis.Redis], Any], tries: Tries) -> tuple[Any, float, bool]:
         """Sends until there is a reply; gives it, the monotonic time before its try, and whether a try before had none."""

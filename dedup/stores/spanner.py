@@ -27,7 +27,7 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, StoreUnavailable, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
 from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
@@ -38,6 +38,10 @@ RPC_SECONDS = 3.0
 ROLLBACK_SECONDS = 1.0
 """A transaction that isn't rolled back keeps its locks for 10 s, and that is all: it needn't be waited for."""
 SCHEMA_SECONDS = 120.0
+PAGE = 10_000
+"""Runs of a listing that are held at once."""
+PAGE_SECONDS = 60.0
+"""How long one page may take."""
 SESSIONS = 100
 """Where the library doesn't share one session among all threads, as on the emulator: how many are kept."""
 CONTENDED_CLAIMS = 5
@@ -76,7 +80,11 @@ _TYPES = {
     "error": param_types.STRING,
 }
 """The columns; a test holds them and spanner.sql together."""
-_GIVEN = {**_TYPES, "read_at": param_types.TIMESTAMP, "held_by": param_types.STRING}
+_GIVEN = {
+    **_TYPES,
+    **dict.fromkeys(("read_at", "since", "until", "last_time"), param_types.TIMESTAMP),
+    **dict.fromkeys(("held_by", "last_run"), param_types.STRING),
+}
 """What statements are given."""
 _NOW = spanner.COMMIT_TIMESTAMP
 """Stands for the time of the commit, in a mutation and here."""
@@ -193,6 +201,59 @@ class SpannerRunStore:
         record, _ = self._read(run_id, self._tries(CLAIM_SECONDS))
         return record
 
+    def list_runs(
+        self,
+        *,
+        job_name: str | None = None,
+        status: Status | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SeenRun]:
+        """Lists runs, newest first. Each page reads the whole table: an index on times that rise would be its one hot spot."""
+        filters: dict[str, Any] = {
+            "job_name = @job_name": job_name,
+            "status = @status": status.value if status is not None else None,
+            "schedule_time >= @since": since,
+            "schedule_time < @until": until,
+        }
+        where = ["schedule_time IS NOT NULL", *(text for text, value in filters.items() if value is not None)]
+        given = {text.rpartition("@")[2]: value for text, value in filters.items() if value is not None}
+        left = float("inf") if limit is None else limit
+        while left > 0:
+            size = int(min(PAGE, left))
+            order = f"ORDER BY schedule_time DESC, run_id DESC LIMIT {size}"
+            rows = self._select(f"WHERE {' AND '.join(where)} {order}", given, self._tries(PAGE_SECONDS, PAGE_SECONDS))
+            page = [SeenRun(run_id, record, now) for run_id, record, now in rows]
+            yield from page
+            if len(page) < size:
+                return
+            left -= size
+            if "last_run" not in given:
+                where.append("(schedule_time < @last_time OR (schedule_time = @last_time AND run_id < @last_run))")
+            given |= {"last_time": page[-1].record.schedule_time, "last_run": page[-1].run_id}
+
+    def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
+        """Reads one run, and the server's clock, within 10 s."""
+        tries = self._tries(CLAIM_SECONDS)
+        record, now = self._read(run_id, tries)
+        if record is None:
+            [[now]] = self._query("SELECT CURRENT_TIMESTAMP()", {}, tries)
+        return record, now
+
+    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
+        """Deletes a run's record in one transaction, if it is as it was at `updated_at`."""
+        tries = self._tries(CLAIM_SECONDS)
+        delete = self._conditionally(
+            f"DELETE FROM {self.table} WHERE run_id = @run_id AND updated_at = @read_at",
+            {"run_id": run_id, "read_at": updated_at},
+        )
+        unclear = False
+        while (fate := self._send(run_id, tries, delete)) is Fate.UNCLEAR:
+            unclear = True
+        # After an unclear try, the record may be gone by our own hand.
+        return fate is not Fate.REFUSED or (unclear and self._read(run_id, tries)[0] is None)
+
     # What is written. Each is one transaction.
 
     def _insert(self, claim: Claim, tries: Tries) -> Fate:
@@ -268,7 +329,12 @@ class SpannerRunStore:
         given: dict[str, Any],
         effects: Callable[[Any], None] | None = None,
     ) -> Fate:
-        """Changes the one row in a transaction, if it is as the statement wants it."""
+        return self._write(claim, tries, self._conditionally(sql, given, effects), with_effects=effects is not None)
+
+    def _conditionally(
+        self, sql: str, given: dict[str, Any], effects: Callable[[Any], None] | None = None
+    ) -> Callable[[Database], datetime]:
+        """A transaction that changes the one row, if it is as the statement wants it."""
         types = {name: _GIVEN[name] for name in given}
 
         def change(database: Database) -> datetime:
@@ -292,15 +358,26 @@ class SpannerRunStore:
             committed: datetime = transactions[-1].committed
             return committed
 
-        return self._write(claim, tries, change, with_effects=effects is not None)
+        return change
 
     def _write(self, claim: Claim, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False) -> Fate:
         """Sends one transaction once, and notes in the claim what is known of it afterwards."""
-        database = self._database(tries)
+        self._database(tries)  # its making, at the first use, is no part of the lease
         tried_at = self._monotonic()
+        token = self._send(claim.run_id, tries, send, with_effects=with_effects)
+        if isinstance(token, Fate):
+            return token
+        claim.wrote(token, tried_at)
+        return Fate.WRITTEN
+
+    def _send(
+        self, run_id: str, tries: Tries, send: Callable[[Database], datetime], *, with_effects: bool = False
+    ) -> datetime | Fate:
+        """Sends one transaction once: the time of its commit, or what else is known of it."""
+        database = self._database(tries)
         try:
             with database.bounded_by(tries):
-                token = send(database)
+                return send(database)
         except _NotSo:
             return Fate.REFUSED
         except _FAULTS as fault:
@@ -310,11 +387,9 @@ class SpannerRunStore:
                 return Fate.REFUSED
             if isinstance(fault, _DEFINITE):
                 raise self._unavailable(fault) from fault
-            log.warning("Spanner write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
+            log.warning("Spanner write unclear, reading the run again: %s", fault, extra={"run_id": run_id})
             tries.failed(fault)
             return Fate.UNCLEAR
-        claim.wrote(token, tried_at)
-        return Fate.WRITTEN
 
     def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         return {
@@ -341,24 +416,28 @@ class SpannerRunStore:
 
     def _read(self, run_id: str, tries: Tries) -> tuple[RunRecord | None, datetime]:
         """Reads a run and the server's clock, without a lock."""
-        sql = f"SELECT {', '.join(_TYPES)}, CURRENT_TIMESTAMP() FROM {self.table} WHERE run_id = @run_id"
+        for _, record, now in self._select("WHERE run_id = @run_id", {"run_id": run_id}, tries):
+            return record, now
+        return None, _NO_TIME
+
+    def _select(self, where: str, given: dict[str, Any], tries: Tries) -> Iterator[tuple[str, RunRecord, datetime]]:
+        """Reads the runs that a clause is true of: their ids, their records, and the server's clock with each."""
+        sql = f"SELECT {', '.join(_TYPES)}, CURRENT_TIMESTAMP() FROM {self.table} {where}"
+        for *values, now in self._query(sql, given, tries):
+            fields = {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
+            yield fields["run_id"], read_record(fields["run_id"], fields, fields["updated_at"]), now
+
+    def _query(self, sql: str, given: dict[str, Any], tries: Tries) -> list[list[Any]]:
+        types = {name: _GIVEN[name] for name in given}
         while True:
             database = self._database(tries)
             try:
                 with database.bounded_by(tries), database.snapshot() as snapshot:  # type: ignore[no-untyped-call]
-                    rows = list(
-                        snapshot.execute_sql(sql, params={"run_id": run_id}, param_types={"run_id": param_types.STRING})
-                    )
+                    return list(snapshot.execute_sql(sql, params=given, param_types=types))
             except _DEFINITE as fault:
                 raise self._unavailable(fault) from fault
             except _FAULTS as fault:
                 tries.failed(fault)
-                continue
-            if not rows:
-                return None, _NO_TIME
-            *values, now = rows[0]
-            fields = {name: value for name, value in zip(_TYPES, values, strict=True) if value is not None}
-            return read_record(run_id, fields, fields["updated_at"]), now
 
     # How the server is reached.
 
@@ -401,8 +480,8 @@ class SpannerRunStore:
         remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the Spanner status page")
         return StoreUnavailable(f"{where}: {fault} ({remedy})")
 
-    def _tries(self, seconds: float) -> Tries:
-        return Tries(seconds, RPC_SECONDS, monotonic=self._monotonic, sleep=self._sleep, unavailable=self._unavailable)
+    def _tries(self, seconds: float, rpc_seconds: float = RPC_SECONDS) -> Tries:
+        return Tries(seconds, rpc_seconds, monotonic=self._monotonic, sleep=self._sleep, unavailable=self._unavailable)
 
 
 def from_url(url: str) -> SpannerRunStore:

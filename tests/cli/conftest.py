@@ -15,7 +15,7 @@ from dedup.cli import cli
 from dedup.delivery import Delivery
 from dedup.record import Ending
 from dedup.stores import Claim
-from tests.contract.harness import HARNESSES, INSPECTABLE, FirestoreHarness, Harness, SQLiteHarness, a_claim
+from tests.contract.harness import A_RUN, HARNESSES, Harness, SQLiteHarness, a_claim
 
 NOON = "2026-10-16T12:00:00Z"
 AT_NOON = datetime(2026, 10, 16, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ class House:
         return run_id
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in INSPECTABLE])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in HARNESSES])
 def house(request: pytest.FixtureRequest) -> Iterator[House]:
     """A house with a fresh store of each kind."""
     harness = HARNESSES[request.param](request)
@@ -80,8 +80,5 @@ def local(request: pytest.FixtureRequest) -> Iterator[House]:
 
 def environ_of(harness: Harness) -> dict[str, str]:
     """What points the command line at a harness's store."""
-    if isinstance(harness, FirestoreHarness):
-        return {"DEDUP_STORE": f"firestore://{harness.project}"}
-    assert isinstance(harness, SQLiteHarness)
-    harness.store.get_run("")  # makes the file
-    return {"DEDUP_STORE": f"sqlite:///{harness.path}"}
+    harness.store.get_run(A_RUN)  # makes SQLite's file
+    return {"DEDUP_STORE": harness.url}

@@ -86,16 +86,6 @@ def test_a_missing_index_is_no_fault(local: House, monkeypatch: pytest.MonkeyPat
     assert findings(local)["listing"]["finding"] == "warning"
 
 
-def test_a_store_that_lists_nothing_is_no_fault(local: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store whose runs can't be listed yet is checked all the same; the commands that list say which stores can."""
-    monkeypatch.delattr(SQLiteRunStore, "list_runs")
-    found = findings(local)
-    assert (found["permissions"]["finding"], found["listing"]["finding"]) == ("ok", "warning")
-    done = local("runs")
-    assert done.exit_code == 2
-    assert "firestore and sqlite can" in done.stderr
-
-
 @pytest.mark.parametrize(("seen", "finding"), [(True, "ok"), (False, "warning"), (None, "unknown")])
 @pytest.mark.store("firestore")
 def test_the_ttl_policy_is_looked_for(local: House, monkeypatch: pytest.MonkeyPatch, seen: bool | None, finding: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dedup.stores import RunStore
-from tests.contract.harness import HARNESSES, INSPECTABLE, TRANSACTIONAL, Harness
+from tests.contract.harness import HARNESSES, TRANSACTIONAL, Harness
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in HARNESSES])
@@ -22,14 +22,6 @@ def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in TRANSACTIONAL])
 def transactional(request: pytest.FixtureRequest) -> Iterator[Harness]:
     """A fresh store, of those that take a job's own writes, with its harness."""
-    made = HARNESSES[request.param](request)
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.store(name)) for name in INSPECTABLE])
-def inspectable(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    """A fresh store, of those that list their runs, with its harness."""
     made = HARNESSES[request.param](request)
     yield made
     made.close()

@@ -16,7 +16,7 @@ import redis
 from google.cloud import firestore, spanner
 
 from dedup.record import RunRecord
-from dedup.stores import Claim, RunStore
+from dedup.stores import Claim, Inspectable
 from dedup.stores.firestore import FirestoreRunStore
 from dedup.stores.redis import RedisRunStore, Server
 from dedup.stores.spanner import SpannerRunStore
@@ -64,7 +64,9 @@ class Ticker:
 class Harness(ABC):
     """One store of its own for one test, and what can't be had through the store's own methods."""
 
-    store: RunStore
+    store: Inspectable
+    url: str
+    """What DEDUP_STORE would say to name this store."""
     examples: int
     """How many examples of the state machine this store is worth: its share of ten seconds."""
     shrinks: bool
@@ -138,6 +140,7 @@ class SQLiteHarness(Harness):
     def __init__(self, request: pytest.FixtureRequest) -> None:
         super().__init__()
         self.path = request.getfixturevalue("tmp_path") / "runs.db"
+        self.url = f"sqlite:///{self.path}"
         self.ahead = 0.0
         self.store = SQLiteRunStore(self.path, clock=self._clock, monotonic=self.monotonic)
         self._db: sqlite3.Connection | None = None
@@ -211,6 +214,7 @@ class FirestoreHarness(Harness):
         emulator: Emulator = request.getfixturevalue("emulator")
         request.getfixturevalue("monkeypatch").setenv("FIRESTORE_EMULATOR_HOST", emulator.host)
         self.project = f"test-{uuid.uuid4().hex[:20]}"
+        self.url = f"firestore://{self.project}"
         self.client = firestore.Client(project=self.project)
         self.runs = self.client.collection("scheduler_runs")
         self.store: FirestoreRunStore = FirestoreRunStore(self.project, monotonic=self.monotonic, sleep=self.monotonic.wait)
@@ -277,6 +281,7 @@ class SpannerHarness(Harness):
             with self.database.batch() as batch:
                 batch.delete(table, spanner.KeySet(all_=True))
         project, instance = self.database.name.split("/")[1:4:2]
+        self.url = f"spanner://{project}/{instance}/{self.database.database_id}"
         self.store: SpannerRunStore = SpannerRunStore(
             project, instance, self.database.database_id, monotonic=self.monotonic, sleep=time.sleep
         )
@@ -358,6 +363,7 @@ class RedisHarness(Harness):
         super().__init__()
         self.server: RedisServer = request.getfixturevalue(self.of)
         self.prefix = uuid.uuid4().hex
+        self.url = f"redis://127.0.0.1:{self.server.port}/0?prefix={self.prefix}"
         self.client = redis.Redis(port=self.server.port, decode_responses=True)
         self.store: RedisRunStore = RedisRunStore(
             Server(host="127.0.0.1", port=self.server.port), self.prefix, monotonic=self.monotonic, sleep=self.monotonic.wait
@@ -427,8 +433,6 @@ HARNESSES: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
 """Add a store here: the whole suite then runs on it."""
 
 
-INSPECTABLE = ["sqlite", "firestore"]
-"""Those that list their runs for the command line."""
 TRANSACTIONAL = [name for name in HARNESSES if name not in ("redis", "valkey")]
 """Those whose finish takes a job's own writes."""
 

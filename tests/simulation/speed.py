@@ -1,34 +1,40 @@
 """Makes the client library fast enough for hundreds of thousands of schedules, without a change to what it does.
 
-What it is asked to encode and decode is nearly always what it was asked a moment ago in another schedule. Its four pure
-functions keep their answers; everything else of it runs as it is.
+What is encoded and decoded is nearly always what was a moment ago in another schedule. The pure functions keep their answers,
+and copies are of what can change only; everything else runs as it is.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from google.api_core import datetime_helpers
-from google.cloud.firestore_v1 import _helpers
-from proto.datetime_helpers import DatetimeWithNanoseconds
+from google.cloud.firestore_v1 import _helpers, base_client, base_document
 
 KEPT = 20_000
 
 
 @contextmanager
-def fast_client() -> Iterator[None]:
-    """The client library, with its encoders and its decoder remembering."""
+def fast_client(own_encoders: ModuleType) -> Iterator[None]:
+    """The client library, and the encoders beside it, remembering.
+
+    Args:
+        own_encoders: `dedup.stores.firestore_write` of the code under test.
+    """
     with (
-        mock.patch.object(_helpers, "pbs_for_create", _kept(_helpers.pbs_for_create)),
+        mock.patch.object(own_encoders, "create", _kept(own_encoders.create)),
+        mock.patch.object(own_encoders, "update", _kept(own_encoders.update)),
+        mock.patch.object(own_encoders, "delete", _kept(own_encoders.delete)),
         mock.patch.object(_helpers, "pbs_for_update", _kept(_helpers.pbs_for_update)),
-        mock.patch.object(_helpers, "pb_for_delete", _kept(_helpers.pb_for_delete)),
-        mock.patch.object(_helpers, "decode_dict", _decoded(_helpers.decode_dict)),
-        mock.patch.object(DatetimeWithNanoseconds, "__deepcopy__", _itself, create=True),
-        mock.patch.object(datetime_helpers.DatetimeWithNanoseconds, "__deepcopy__", _itself, create=True),
+        mock.patch.object(base_client, "_parse_batch_get", _parsed(base_client._parse_batch_get)),
+        mock.patch.object(base_document, "copy", SimpleNamespace(deepcopy=_copied)),
+        # Who has logged, and in which thread, isn't looked at.
+        mock.patch.multiple(logging, _srcfile=None, logThreads=False, logProcesses=False, logMultiprocessing=False),
     ):
         yield
 
@@ -49,8 +55,9 @@ def _kept(encode: Callable[..., Any]) -> Callable[..., Any]:
     return encoded
 
 
-def _itself(moment: Any, _memo: Any) -> Any:
-    return moment  # a datetime can't change: its copy is as good as itself
+def _copied(value: Any) -> Any:
+    """A copy as good as a deep one: texts, numbers and times can't change."""
+    return {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _key(argument: Any) -> Any:
@@ -61,17 +68,17 @@ def _key(argument: Any) -> Any:
     return argument
 
 
-def _decoded(decode: Callable[..., Any]) -> Callable[..., Any]:
+def _parsed(parse: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[Any, Any] = {}
 
-    @functools.wraps(decode)
-    def decoded(fields: Any, client: Any) -> Any:
-        key = tuple((name, value.SerializeToString()) for name, value in fields.pb.items())
+    @functools.wraps(parse)
+    def parsed(get_doc_response: Any, reference_map: Any, client: Any) -> Any:
+        key = client, get_doc_response._pb.SerializeToString()
         answer = kept.get(key)
         if answer is None:
             if len(kept) >= KEPT:
                 kept.clear()
-            answer = kept[key] = decode(fields, client)
+            answer = kept[key] = parse(get_doc_response, reference_map, client)
         return answer
 
-    return decoded
+    return parsed

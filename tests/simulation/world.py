@@ -664,7 +664,7 @@ def simulated(code: SimpleNamespace) -> Iterator[None]:
     steady = SimpleNamespace(uniform=lambda low, high: high)
     try:
         with (
-            fast_client(),
+            fast_client(code.firestore.firestore_write),
             mock.patch.object(client_log, "disabled", True),  # it warns of each empty answer
             mock.patch.object(uuid, "uuid4", _next_id),
             mock.patch.object(code.tries, "random", steady),
