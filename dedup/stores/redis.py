@@ -208,7 +208,7 @@ class RedisRunStore:
         while True:
             scan = partial(redis.Redis.scan, cursor=cursor, match=every_run, count=PAGE)
             (cursor, keys), _, _ = self._ask("", scan, self._tries(CLAIM_SECONDS))
-            hashes, now = self._hashes(keys)
+            hashes, now = self._hashes(keys, pass_over_others=True)
             for key, fields in zip(keys, hashes, strict=True):
                 if fields:  # else it has ended meanwhile
                     run_id = key.removeprefix(self._key(""))
@@ -216,7 +216,7 @@ class RedisRunStore:
             if cursor == 0:
                 return
 
-    def _hashes(self, keys: list[str]) -> tuple[list[dict[str, str]], datetime]:
+    def _hashes(self, keys: list[str], *, pass_over_others: bool = False) -> tuple[list[dict[str, str]], datetime]:
         def send(client: redis.Redis) -> list[Any]:
             pipeline = client.pipeline(transaction=False)
             for key in keys:
@@ -224,12 +224,12 @@ class RedisRunStore:
             pipeline.time()
             replies: list[Any] = pipeline.execute(raise_on_error=False)
             for fault in replies:
-                if isinstance(fault, redis.RedisError) and not str(fault).startswith("WRONGTYPE"):
+                if isinstance(fault, redis.RedisError) and not (pass_over_others and str(fault).startswith("WRONGTYPE")):
                     raise fault
             return replies
 
         (*replies, (seconds, micros)), _, _ = self._ask("", send, self._tries(CLAIM_SECONDS))
-        hashes = [reply if isinstance(reply, dict) else {} for reply in replies]  # a key of another type is no run
+        hashes = [reply if isinstance(reply, dict) else {} for reply in replies]
         return hashes, _EPOCH + timedelta(seconds=seconds, microseconds=micros)
 
     def _run(self, name: str, run_id: str, tries: Tries, *arguments: str | int) -> tuple[Any, float, bool]:
