@@ -11,7 +11,6 @@ from tests.size import WHOLE
 from tests.terraform.workspace import ROOT, Terraform, TerraformMissing, terraform_version
 
 TESTS = sorted(path.name for path in (ROOT / "terraform" / "tests").glob("*.tftest.hcl"))
-QUICK = ("iam.tftest.hcl",)
 """One of a single run; each run starts every provider twice."""
 
 
@@ -34,13 +33,8 @@ def test_the_configuration_is_valid(terraform: Terraform) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(file, marks=pytest.mark.skipif(not WHOLE and file not in QUICK, reason="takes long: WHOLE=0"))
-        for file in TESTS
-    ],
-)
+@pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")
+@pytest.mark.parametrize("file", TESTS)
 def test_terraforms_own_tests_pass(file: str, terraform: Terraform) -> None:
     """`terraform test` passes each file of terraform/tests."""
     told = terraform("test", "-no-color", f"-filter=tests/{file}")
