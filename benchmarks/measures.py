@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import signal
 import socket
 import statistics
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,10 +20,10 @@ from typing import Any, TextIO
 from google.cloud.firestore_v1 import types
 
 from benchmarks.instance import Deployment, Reply, burst, deliver_distinct, memory_of, time_start
-from benchmarks.peers import Bare, Documented, Failed, Limit, Ours, Peer, delivery_of, on_redis, what_redis_lacks
+from benchmarks.peers import Bare, Documented, Failed, Limit, Ours, Peer, delivery_of, on_redis
 from benchmarks.wire import Wire, firestore_client, redis_through
 from dedup.stores import firestore_write
-from tests.emulator import Emulator, free_port
+from tests.emulator import Emulator, EmulatorMissing, redis_server
 
 Figures = dict[str, Any]
 
@@ -398,14 +396,11 @@ def renewal(bench: Bench) -> Figures:
 
 def redis(bench: Bench) -> Figures:
     """Round trips and milliseconds of the peers on a Redis; why not, where there is none."""
-    lacking = what_redis_lacks()
-    if lacking is not None:
-        return {"skipped": lacking}
     figures: Figures = {"round_trips": {}, "latency": {}}
-    with redis_server(bench.folder) as port:
-        wire = Wire()
-        with redis_through(wire):
-            peers = on_redis(port)
+    wire = Wire()
+    try:
+        with redis_server() as server, redis_through(wire):
+            peers = on_redis(server.port)
             for name, peer in peers.items():
                 bench.progress(name)
                 figures["round_trips"][name] = count_kinds(peer, wire)
@@ -413,39 +408,9 @@ def redis(bench: Bench) -> Figures:
                 bench.progress(f"{delay} ms added to each round trip")
                 wire.added_seconds = delay / 1000
                 figures["latency"][str(delay)] = time_in_turn(peers, runs)
+    except EmulatorMissing as missing:
+        return {"skipped": str(missing)}
     return figures
-
-
-@contextmanager
-def redis_server(folder: Path) -> Iterator[int]:
-    """A Redis of our own that keeps nothing, for as long as the `with` lasts. Gives its port."""
-    port = free_port()
-    command = [
-        "redis-server",
-        "--bind",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--dir",
-        str(folder),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        give_up_at = time.monotonic() + 10
-        while True:
-            with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            if time.monotonic() > give_up_at or process.poll() is not None:
-                raise RuntimeError(f"redis-server did not open port {port}")
-            time.sleep(0.02)
-        yield port
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @contextmanager

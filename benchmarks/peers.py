@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -153,25 +151,13 @@ class Bare:
         return Response("Run processed", 200).status_code
 
 
-# On Redis. A store of ours appears here by itself as soon as open_store knows its URL.
-
-HOW_TO_GET_REDIS = "no redis-server on the PATH: Debian's package redis-server has it"
-HOW_TO_GET_POWERTOOLS = "no aws-lambda-powertools: it is in requirements-dev.txt"
-
-
-def what_redis_lacks() -> str | None:
-    """Why nothing can be measured on Redis; None where it can."""
-    if shutil.which("redis-server") is None:
-        return HOW_TO_GET_REDIS
-    return None if importlib.util.find_spec("aws_lambda_powertools") else HOW_TO_GET_POWERTOOLS
+# On Redis.
 
 
 def on_redis(port: int) -> dict[str, Peer]:
     """The peers whose runs are in a Redis on this port of 127.0.0.1."""
-    peers: dict[str, Peer] = {"powertools": Powertools(port), "limit": RedisLimit(port)}
-    with suppress(ValueError):  # there is no such store yet
-        peers = {"ours": Ours(open_store(f"redis://127.0.0.1:{port}/0")), **peers}
-    return peers
+    store = open_store(f"redis://127.0.0.1:{port}/0")
+    return {"ours": Ours(store), "powertools": Powertools(port), "limit": RedisLimit(port)}
 
 
 class Powertools:
