@@ -77,7 +77,7 @@ class Iam:
 
     Args:
         callers: the e-mail addresses that may call, of those whom the platform lets through; none: all of these.
-        on_platform: whether there is a platform. Without one, and without `callers`, everybody may call.
+        on_platform: whether there is a platform. Without one, everybody may call; nobody, where `callers` are named.
     """
 
     def __init__(self, callers: tuple[str, ...], *, on_platform: bool) -> None:
@@ -86,7 +86,11 @@ class Iam:
 
     def check(self, request: Request) -> None:
         """Sees that the platform's token is there, and whose it is."""
-        if not self._on_platform and not self._callers:
+        if not self._on_platform:
+            if self._callers:  # whoever can write a name into a token would pass for them
+                raise Unverifiable(
+                    "DEDUP_CALLERS with DEDUP_AUTH=iam needs Cloud Run or Cloud Functions in front (K_SERVICE): use oidc"
+                )
             return
         name = _FROM_THE_PLATFORM if _FROM_THE_PLATFORM in request.headers else "Authorization"
         token = _Token.read(request, name)
@@ -203,10 +207,14 @@ class Certificates:
 
     def _fetch(self) -> _Kept:
         with self._starting:
-            if self._fetching is None or self._fetching.done():
-                self._fetching = Future()
-                threading.Thread(target=self._run, args=(self._fetching,), name="dedup-certificates", daemon=True).start()
             fetching = self._fetching
+            if fetching is None or fetching.done():
+                fetching = Future()
+                try:
+                    threading.Thread(target=self._run, args=(fetching,), name="dedup-certificates", daemon=True).start()
+                except RuntimeError as fault:  # no thread to be had just now; the next caller tries again
+                    raise Unverifiable(f"no certificates from {self._url}: {fault}") from fault
+                self._fetching = fetching
         try:
             return fetching.result(self._seconds)
         except TimeoutError:

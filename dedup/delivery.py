@@ -163,7 +163,7 @@ def from_request(
         BadDelivery: a header is missing, blank, repeated or malformed, or the run is a forced one and those are refused.
     """
     job_name = _header(request, JOB_NAME_HEADER, example="nightly")
-    if not _JOB_NAME.fullmatch(job_name):
+    if not is_job_name(job_name):
         raise BadDelivery(
             f"{JOB_NAME_HEADER} {_shown(job_name)} is not a job's id: it has 1 to 500 letters, digits, - and _, such as nightly"
         )
@@ -193,7 +193,7 @@ def from_idempotency_key(request: Request, service: str, *, now: datetime | None
         BadDelivery: the key is missing, blank, repeated or malformed.
         ValueError: the service's name is none.
     """
-    if not _JOB_NAME.fullmatch(service):
+    if not is_job_name(service):
         raise ValueError(f"{service!r} is not a service's name: it has 1 to 500 letters, digits, - and _, such as billing")
     example = "7b9d0f3e-5f0a-4c8e-9a51-2d1c8c1f6f0e"
     text = _header(request, IDEMPOTENCY_KEY_HEADER, example=example, sender="the caller")
@@ -203,6 +203,11 @@ def from_idempotency_key(request: Request, service: str, *, now: datetime | None
             f"{IDEMPOTENCY_KEY_HEADER} {_shown(text)} is not a key: it has 1 to 255 visible ASCII characters, such as {example}"
         )
     return Delivery(service, now if now is not None else datetime.now(UTC), idempotency_key=key)
+
+
+def is_job_name(text: str) -> bool:
+    """Whether a job of Cloud Scheduler can be called so."""
+    return _JOB_NAME.fullmatch(text) is not None
 
 
 def _header(request: Request, name: str, *, example: str, sender: str = "Cloud Scheduler") -> str:

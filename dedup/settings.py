@@ -18,8 +18,8 @@ from dedup.stores import open_store
 
 T = TypeVar("T")
 
-_SERVERLESS = ("K_SERVICE", "GAE_ENV")
-"""Set by Cloud Run and Cloud Functions, and by App Engine."""
+_SERVERLESS = ("K_SERVICE", "CLOUD_RUN_JOB", "GAE_ENV")
+"""Set by Cloud Run and Cloud Functions, in a Cloud Run job, and by App Engine."""
 
 
 class SettingsError(click.ClickException, ValueError):

@@ -312,6 +312,22 @@ def test_certificates_out_of_reach_are_an_error(store: SQLiteRunStore) -> None:
         assert (response.status_code, response.get_data(as_text=True)) == (500, "error: caller not verified")
 
 
+def test_a_thread_that_cannot_start_is_no_end(
+    google: Published, store: SQLiteRunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no thread to fetch certificates with it is a 500, and the next delivery fetches them."""
+    auth = oidc(google)
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(threading.Thread, "start", no_thread)
+        assert deliver(auth, store, bearer(GOOD.token())).status_code == 500
+    assert deliver(auth, store, bearer(GOOD.token())).status_code == 200
+
+
+def no_thread(_: threading.Thread) -> None:
+    """Stands in for Thread.start where the machine has no more."""
+    raise RuntimeError("can't start new thread")
+
+
 def test_certificates_that_run_out_are_not_kept(google: Published, store: SQLiteRunStore) -> None:
     """Certificates that are too old are no reason to let anybody in while Google can't be reached."""
     now = [0.0]
@@ -364,7 +380,8 @@ OTHER_TOKEN = f"{part({'alg': 'RS256'})}.{part({'email': 'somebody@else.com'})}.
         pytest.param((), True, {"X-Serverless-Authorization": f"Bearer {IAM_TOKEN}"}, 200, id="by the other header"),
         pytest.param((CALLER,), True, bearer(IAM_TOKEN), 200, id="a caller"),
         pytest.param((CALLER,), True, bearer(OTHER_TOKEN), 403, id="another caller"),
-        pytest.param((CALLER,), False, {}, 401, id="callers are asked for without a platform too"),
+        pytest.param((CALLER,), False, {}, 500, id="callers are named, and nobody has checked them"),
+        pytest.param((CALLER,), False, bearer(IAM_TOKEN), 500, id="a caller whom nobody has checked"),
         pytest.param(
             (CALLER,),
             True,

@@ -232,7 +232,7 @@ def test_other_peoples_variables_are_left_alone() -> None:
     assert Settings.from_environment({"MY_DEDUP_X": "1", "DEDUPE": "1", "dedup_store": "x", "PATH": "/bin"}) == Settings()
 
 
-@pytest.mark.parametrize("where", ["K_SERVICE", "GAE_ENV"])
+@pytest.mark.parametrize("where", ["K_SERVICE", "CLOUD_RUN_JOB", "GAE_ENV"])
 def test_sqlite_is_refused_where_instances_come_and_go(where: str) -> None:
     """On Cloud Run, Cloud Functions and App Engine an instance's own disk deduplicates nothing; Firestore does."""
     auth = Kind.APP_ENGINE if where == "GAE_ENV" else Kind.IAM

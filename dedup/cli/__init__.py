@@ -7,6 +7,7 @@ Exit codes, the same in every command:
     2    what was typed can't be read
     3    the environment is wrong, or the store can't be reached
     4    refused, and nothing was changed: the run is held, has changed since it was shown, or nobody said yes
+    70   a fault of this program
     130  interrupted
     141  whoever read the output has closed it
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +25,7 @@ from typing import Any
 import click
 
 from dedup.cli import check, create, missed, runs, simulate, steer, timeline
-from dedup.cli.output import CLOSED_PIPE, INTERRUPTED, UNREACHABLE
+from dedup.cli.output import BROKEN, CLOSED_PIPE, INTERRUPTED, UNREACHABLE
 from dedup.settings import SettingsError
 from dedup.stores import StoreUnavailable
 
@@ -44,6 +46,13 @@ class _Group(click.Group):
         except (SettingsError, StoreUnavailable) as fault:
             click.echo(f"Error: {fault}", err=True)
             ctx.exit(UNREACHABLE)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as fault:
+            where = traceback.extract_tb(fault.__traceback__)[-1]
+            told = f"{type(fault).__name__}: {fault} ({where.filename}, line {where.lineno})"
+            click.echo(f"Error: this is a fault of the program, please report it: {told}", err=True)
+            ctx.exit(BROKEN)
         return done
 
 
@@ -66,7 +75,7 @@ def cli(ctx: click.Context) -> None:
 
     The store is the one that DEDUP_STORE names, or --store. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such
     as 24h. Exit codes: 0 done; 1 the answer is no; 2 can't be read; 3 store out of reach, or wrong environment; 4 refused,
-    nothing changed; 130 interrupted; 141 output closed.
+    nothing changed; 70 a fault of the program; 130 interrupted; 141 output closed.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

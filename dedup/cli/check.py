@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -104,7 +105,8 @@ def _told(settings: Settings) -> str:
     renewed = "renewed" if settings.renew else "not renewed"
     lease = f"a lease of {seconds_text(settings.lease_seconds)}, {renewed}"
     kept = f"a request takes up to {settings.timeout_seconds} s; records kept for {seconds_text(settings.retention_seconds)}"
-    return f"{settings.store.partition('@')[2] or settings.store}; {lease}; {kept}"
+    store = re.sub("//.*@", "//", settings.store) if settings.store.startswith("redis") else settings.store  # no password
+    return f"{store}; {lease}; {kept}"
 
 
 def _store_findings(store: Inspectable, settings: Settings) -> Iterator[Finding]:
@@ -153,6 +155,8 @@ def _clock_finding(offset: float, settings: Settings) -> Finding:
 
 def _listing_finding(store: Inspectable) -> Finding:
     """Tries every query that `runs` asks, each of which needs an index of its own on Firestore."""
+    if not store.lists_by_index:
+        return Finding("listing", "ok", "each listing reads all runs: this store has no index for it")
     try:
         for job_name in (None, PROBE_JOB):
             for status in (None, Status.COMPLETED):

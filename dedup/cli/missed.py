@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
-from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 import click
@@ -17,8 +16,10 @@ from dedup.cli.output import (
     NO,
     Column,
     Duration,
+    JobName,
     Moment,
     Table,
+    delivery_that_made,
     open_given,
     read_settings,
     rfc3339,
@@ -28,7 +29,6 @@ from dedup.cli.output import (
     write_json,
 )
 from dedup.cli.ticks import Tick, ticks
-from dedup.delivery import Delivery
 from dedup.record import Status
 from dedup.stores import Inspectable, SeenRun
 
@@ -79,7 +79,7 @@ class Expected:
 
 
 @click.command()
-@click.option("--job", required=True, metavar="NAME", help="The job's id.")
+@click.option("--job", type=JobName(), required=True, metavar="NAME", help="The job's id.")
 @click.option("--schedule", required=True, metavar="CRON", help="As in Cloud Scheduler: unix-cron, such as '30 2 * * *'.")
 @click.option("--time-zone", default="Etc/UTC", show_default=True, metavar="TZ", help="As in Cloud Scheduler.")
 @click.option("--since", type=Moment(), required=True, help="From when.")
@@ -112,6 +112,8 @@ def missed(
     zone = _zone(time_zone)
     now = datetime.now(UTC)
     until = until if until is not None else now
+    if until <= since:
+        raise click.UsageError("--until is not after --since")
     kept = timedelta(seconds=retention if retention is not None else read_settings(store).retention_seconds)
     due = sorted(ticks(schedule, zone, since, until), key=lambda tick: tick.time)
     recorded = _recorded(open_given(store), job, since, until, scope)
@@ -146,7 +148,7 @@ def _recorded(store: Inspectable, job: str, since: datetime, until: datetime, sc
     for seen in store.list_runs(job_name=job, since=since - hour, until=until + hour):
         record = seen.record
         its_scope = record.scope or ""
-        if record.schedule_time is None or (scope and its_scope != scope) or not _stands_for_its_tick(seen, its_scope):
+        if record.schedule_time is None or (scope and its_scope != scope) or delivery_that_made(seen) is None:
             continue
         scopes.add(its_scope)
         if len(scopes) > 1:
@@ -154,14 +156,6 @@ def _recorded(store: Inspectable, job: str, since: datetime, until: datetime, sc
             raise click.UsageError(f"there are jobs {job} in several scopes ({names}): name one by --scope")
         found[record.schedule_time] = seen
     return found
-
-
-def _stands_for_its_tick(seen: SeenRun, scope: str) -> bool:
-    record = seen.record
-    if record.job_name is None or record.schedule_time is None:
-        return False
-    parts = tuple(unquote(part) for part in scope.split("/")) if scope else ()
-    return Delivery(record.job_name, record.schedule_time, parts).run_id == seen.run_id
 
 
 def _judged(

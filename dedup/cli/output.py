@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import click
 
-from dedup.delivery import BadDelivery, Delivery, parse_schedule_time
+from dedup.delivery import BadDelivery, Delivery, is_job_name, parse_schedule_time
 from dedup.record import RunRecord, Status
 from dedup.settings import Settings
 from dedup.stores import Inspectable, SeenRun, open_store
@@ -23,6 +23,7 @@ from dedup.stores import Inspectable, SeenRun, open_store
 NO = 1
 UNREACHABLE = 3
 REFUSED = 4
+BROKEN = 70
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 
@@ -34,6 +35,7 @@ PROGRESS = 1000
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 """What lies outside is a slip of the finger, and near where dates overflow."""
 LONGEST_SECONDS = 10**9
+NO_JOB_NAME = "{!r} is not a job's id: it has 1 to 500 letters, digits, - and _"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -75,6 +77,16 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
                 f"{value!r} is neither a time with an offset, such as 2026-10-16T12:00:00Z, nor an age, such as 24h", param, ctx
             )
         return moment
+
+
+class JobName(click.ParamType):  # type: ignore[type-arg]
+    """A job's id."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Reads it."""
+        return str(value) if is_job_name(value) else self.fail(NO_JOB_NAME.format(value), param, ctx)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -143,7 +155,14 @@ def delivery_of(job: str, time: str, scope: str) -> Delivery:
         schedule_time, fraction = parse_schedule_time(time)
     except BadDelivery as refusal:
         raise click.BadParameter(str(refusal).removeprefix("X-CloudScheduler-ScheduleTime "), param_hint="TIME") from None
-    return Delivery(job, schedule_time, tuple(unquote(part) for part in scope.split("/")) if scope else (), fraction)
+    if not is_job_name(job):
+        raise click.BadParameter(NO_JOB_NAME.format(job), param_hint="JOB")
+    delivery = Delivery(job, schedule_time, scope_parts(scope), fraction)
+    try:
+        _ = delivery.run_id
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{scope!r} is no text", param_hint="--scope") from None
+    return delivery
 
 
 def run_id_of(run: str, time: str | None, scope: str) -> str:
@@ -155,6 +174,21 @@ def run_id_of(run: str, time: str | None, scope: str) -> str:
     return run
 
 
+def delivery_that_made(seen: SeenRun) -> Delivery | None:
+    """The delivery by Cloud Scheduler's headers that stands for a run; None: it was forced by hand, or came in another way."""
+    record = seen.record
+    if record.job_name is None or record.schedule_time is None:
+        return None
+    fraction = f"{record.schedule_time.microsecond:06}".rstrip("0")
+    delivery = Delivery(record.job_name, record.schedule_time, scope_parts(record.scope or ""), fraction)
+    return delivery if delivery.run_id == seen.run_id else None
+
+
+def scope_parts(scope: str) -> tuple[str, ...]:
+    """The parts of a scope as a record has it."""
+    return tuple(unquote(part) for part in scope.split("/")) if scope else ()
+
+
 def find(store: Inspectable, run: str, time: str | None, scope: str) -> SeenRun:
     """Reads the run that a command names."""
     run_id = run_id_of(run, time, scope)
@@ -163,7 +197,7 @@ def find(store: Inspectable, run: str, time: str | None, scope: str) -> SeenRun:
         what = f"{run} of {time}" if time is not None else "this run"
         raise NotThere(
             f"no record of {what} (run_id {run_id}): it was never delivered, or each attempt failed and gave it back, or its "
-            "record was deleted after its time"
+            "record was deleted after its time; one that was forced by hand may be there by its RUN_ID alone, see runs"
             + ("" if scope or time is None else "; where DEDUP_SCOPE is set, name its --scope")
         )
     return SeenRun(run_id, record, now)

@@ -8,6 +8,7 @@ import click
 
 from dedup.cli.output import (
     Column,
+    JobName,
     Moment,
     Table,
     as_fields,
@@ -42,11 +43,11 @@ COLUMNS = [
 
 
 @click.command()
-@click.option("--job", metavar="NAME", help="Only runs of this job.")
+@click.option("--job", type=JobName(), metavar="NAME", help="Only runs of this job.")
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only runs of this status.")
 @click.option("--since", type=Moment(), help="Only runs scheduled then or later.")
 @click.option("--until", type=Moment(), help="Only runs scheduled before that.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most; no more are read.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="How many at most.")
 @store_options
 def runs(
     job: str | None,

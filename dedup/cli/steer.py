@@ -14,6 +14,7 @@ import click
 from dedup.cli.output import (
     Refused,
     as_fields,
+    delivery_that_made,
     find,
     job_text,
     lease_left_seconds,
@@ -29,12 +30,16 @@ from dedup.cli.output import (
 from dedup.cli.runs import print_whole
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER
 from dedup.record import Status
-from dedup.stores import Inspectable, SeenRun
+from dedup.stores import Inspectable, SeenRun, StoreUnavailable
 from dedup.telemetry import JsonFormatter
 
 log = logging.getLogger("dedup")
 
 OVER = (Status.COMPLETED, Status.FAILED)
+NO_COMMAND = (
+    "no command can be told from the record: the run was forced by hand, came by an Idempotency-Key, or at a time with "
+    "nanoseconds. Whoever has sent it must send it again."
+)
 
 
 @click.command()
@@ -77,16 +82,23 @@ def rerun(run: str, time: str | None, scope: str, yes: bool, store: str | None, 
 def _delete(store: Inspectable, seen: SeenRun, action: str, *, yes: bool, as_json: bool) -> None:
     if not yes:
         _ask(seen, action, as_json=as_json)
-    if not store.delete_run(seen.run_id, seen.record.updated_at):
-        raise Refused("the run was written to since it was shown, so nothing was done; look at it again")
     trace = {"action": action, "by": _who(), **as_fields(seen)}
+    try:
+        deleted = store.delete_run(seen.run_id, seen.record.updated_at)
+    except StoreUnavailable as unavailable:
+        _log(f"perhaps {action} by hand", trace)
+        raise StoreUnavailable(
+            f"{unavailable}. The record may have been deleted all the same: look at it again"
+        ) from unavailable
+    if not deleted:
+        raise Refused("the run was written to since it was shown, so nothing was done; look at it again")
     if as_json:
         write_json(trace)
         return
     _log(f"{action} by hand", trace)
     click.echo(f"{job_text(seen.record)}: the record is deleted, and the next delivery runs it.")
     click.echo("Cloud Scheduler sends none for a time that is past, unless retries are left. To send one:")
-    click.echo(f"  {_delivery_command(seen)}")
+    click.echo(f"  {_delivery_command(seen) or NO_COMMAND}")
 
 
 def _ask(seen: SeenRun, action: str, *, as_json: bool) -> None:
@@ -120,11 +132,11 @@ def _who() -> str:
         return f"unknown@{socket.gethostname()}"
 
 
-def _delivery_command(seen: SeenRun) -> str:
-    record = seen.record
-    if record.job_name is None or record.schedule_time is None:
-        return "curl, with the two headers that the run had"
-    headers = {JOB_NAME_HEADER: record.job_name, SCHEDULE_TIME_HEADER: rfc3339(record.schedule_time)}
+def _delivery_command(seen: SeenRun) -> str | None:
+    delivery = delivery_that_made(seen)
+    if delivery is None:
+        return None
+    headers = {JOB_NAME_HEADER: delivery.job_name, SCHEDULE_TIME_HEADER: rfc3339(delivery.schedule_time)}
     sent = " ".join(f"-H {shlex.quote(printable(f'{name}: {value}'))}" for name, value in headers.items())
-    scope = " and the headers of its scope" if record.scope else ""
+    scope = " and the headers of its scope" if delivery.scope else ""
     return f'curl -X POST "$URL" -H "Authorization: Bearer $(gcloud auth print-identity-token)" {sent}{scope}'

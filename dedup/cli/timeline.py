@@ -16,6 +16,7 @@ from statistics import median
 import click
 
 from dedup.cli.output import (
+    JobName,
     Moment,
     duration_seconds,
     job_text,
@@ -60,7 +61,7 @@ class Gap:
 @click.command()
 @click.option("--since", type=Moment(), default="24h", show_default=True, help="From when.")
 @click.option("--until", type=Moment(), help="Until before when.  [default: now]")
-@click.option("--job", metavar="NAME", help="Only runs of this job.")
+@click.option("--job", type=JobName(), metavar="NAME", help="Only runs of this job.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("runs.html"), show_default=True)
 @store_options
 def timeline(since: datetime, until: datetime | None, job: str | None, output: Path, store: str | None, as_json: bool) -> None:

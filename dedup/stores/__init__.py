@@ -142,6 +142,20 @@ def read_record(run_id: str, fields: Mapping[str, Any], updated_at: datetime) ->
     return record
 
 
+def deleted_unseen(record: RunRecord | None) -> bool:
+    """Judges a delete that was refused after a try without acknowledgement: True, or it can't be known.
+
+    Args:
+        record: what is stored now.
+
+    Raises:
+        StoreUnavailable: somebody has written the run, before that try or after it.
+    """
+    if record is not None:
+        raise StoreUnavailable("the first try to delete the record was not acknowledged, and the run was written to since")
+    return True
+
+
 class RunStore(Protocol):
     """What a delivery asks of a store: four methods, and what a finish with effects needs.
 
@@ -211,6 +225,9 @@ class SeenRun:
 class Inspectable(RunStore, Protocol):
     """A whole store: what `python -m dedup` asks of it besides. These too raise StoreUnavailable."""
 
+    lists_by_index: bool
+    """Whether a listing reads no more runs than it yields."""
+
     def list_runs(
         self,
         *,
@@ -227,7 +244,7 @@ class Inspectable(RunStore, Protocol):
             status: only runs of this status.
             since: only runs scheduled then or later; aware.
             until: only runs scheduled before that; aware.
-            limit: how many at most. No more are read.
+            limit: how many at most.
         """
         ...
 
@@ -236,7 +253,11 @@ class Inspectable(RunStore, Protocol):
         ...
 
     def delete_run(self, run_id: str, updated_at: datetime) -> bool:
-        """Deletes a run's record, if nobody has written it since `updated_at`. False: somebody has, and it is as it was."""
+        """Deletes a run's record, if nobody has written it since `updated_at`. False: somebody has, and it is as it was.
+
+        Raises:
+            StoreUnavailable: also where it isn't known which of these it was.
+        """
         ...
 
 

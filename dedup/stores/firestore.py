@@ -22,7 +22,7 @@ from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.base_query import FieldFilter
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, deleted_unseen, firestore_write, read_record
 from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
@@ -65,6 +65,7 @@ class FirestoreRunStore:
     """
 
     supports_effects = True
+    lists_by_index = True
 
     def __init__(
         self,
@@ -189,9 +190,9 @@ class FirestoreRunStore:
             size = int(min(PAGE, left))
             page = self._page(query.limit(size))
             for snapshot in page:
-                yield SeenRun(
-                    snapshot.id, read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time), snapshot.read_time
-                )
+                record = read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
+                if record.schedule_time is not None:  # else it was edited by hand, and is no time
+                    yield SeenRun(snapshot.id, record, snapshot.read_time)
             if len(page) < size:
                 return
             left -= size
@@ -210,8 +211,7 @@ class FirestoreRunStore:
             try:
                 self._commit(write, tries.next_timeout())
             except _REFUSED:
-                # After an unclear try, the record may be gone by our own hand.
-                return unclear and self._read(run_id, tries)[0] is None
+                return unclear and deleted_unseen(self._read(run_id, tries)[0])
             except _DEFINITE as fault:
                 raise self._unavailable(fault) from fault
             except _FAULTS as fault:

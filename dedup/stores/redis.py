@@ -12,12 +12,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha1
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
@@ -26,7 +30,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dedup.record import Decision, Ending, RunRecord, Status
-from dedup.stores import Claim, SeenRun, StoreUnavailable, Unsupported, read_record
+from dedup.stores import Claim, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
 from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
@@ -56,6 +60,8 @@ _NOT_NOW = (
 _UNCLEAR = (redis.ConnectionError, redis.TimeoutError, OSError)
 
 log = logging.getLogger("dedup")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +94,7 @@ class RedisRunStore:
     """
 
     supports_effects = False
+    lists_by_index = False
 
     def __init__(
         self,
@@ -200,7 +207,7 @@ class RedisRunStore:
     def delete_run(self, run_id: str, updated_at: datetime) -> bool:
         """Deletes a run's record in one script, if it is as it was at `updated_at`."""
         reply, _, unclear = self._run("delete", run_id, self._tries(CLAIM_SECONDS), _digits(updated_at))
-        return reply == "deleted" or (unclear and reply == "gone")  # by our own hand, then
+        return reply == "deleted" or (unclear and deleted_unseen(None if reply == "gone" else self.get_run(run_id)))
 
     def _scan(self) -> Iterator[SeenRun]:
         every_run = re.sub(r"([*?\[\]\\])", r"\\\1", self._key("")) + "*"
@@ -208,10 +215,11 @@ class RedisRunStore:
         while True:
             scan = partial(redis.Redis.scan, cursor=cursor, match=every_run, count=PAGE)
             (cursor, keys), _, _ = self._ask("", scan, self._tries(CLAIM_SECONDS))
-            hashes, now = self._hashes(keys, pass_over_others=True)
-            for key, fields in zip(keys, hashes, strict=True):
+            run_ids = [key.removeprefix(self._key("")) for key in keys]
+            run_ids = [run_id for run_id in run_ids if re.fullmatch(r"[0-9a-f]{64}", run_id)]  # others are of longer prefixes
+            hashes, now = self._hashes([self._key(run_id) for run_id in run_ids], pass_over_others=True)
+            for run_id, fields in zip(run_ids, hashes, strict=True):
                 if fields:  # else it has ended meanwhile
-                    run_id = key.removeprefix(self._key(""))
                     yield SeenRun(run_id, _record(run_id, fields, now), now)
             if cursor == 0:
                 return
@@ -281,6 +289,8 @@ class RedisRunStore:
         secrets: dict[str, Any] = {"username": server.username, "password": server.password}
         if server.iam:
             secrets = {"credential_provider": _AccessToken()}
+        if server.ca is not None and not Path(server.ca).is_file():  # the library would take it for a server out of reach
+            raise StoreUnavailable(f"Redis at {server}: there is no file {server.ca}, which DEDUP_STORE names as its ca")
         tls: dict[str, Any] = {"ssl_ca_certs": server.ca} if server.tls else {}
         pool = redis.ConnectionPool(
             connection_class=_BoundedTLSConnection if server.tls else _BoundedConnection,
@@ -361,7 +371,7 @@ _REMEDIES: dict[type[Exception], str] = {
     redis.exceptions.MovedError: "DEDUP_STORE must name an instance whose cluster mode is disabled",
     redis.exceptions.ReadOnlyError: "this is a replica: DEDUP_STORE must name the primary endpoint",
     redis.exceptions.BusyLoadingError: "the server is still starting",
-    redis.TimeoutError: "the server didn't answer in time: is there a way to it, by the VPC?",
+    redis.TimeoutError: "the server didn't answer in time: is there a way to it by the VPC, is TLS as the URL says?",
     redis.ConnectionError: "the server can't be reached: is it up, does DEDUP_STORE name it, is there a way to it by the VPC?",
     TimeoutError: "the server didn't answer in time: is there a way to it, by the VPC?",
 }
@@ -391,18 +401,20 @@ class _AccessToken(redis.CredentialProvider):
         import google.auth
         from google.auth.transport.requests import Request
 
-        with self._refreshing:
-            try:
+        def refresh() -> str:
+            with self._refreshing:
                 if self._credentials is None:
                     self._credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
                 if not self._credentials.valid:
                     self._credentials.refresh(Request())
-            # As the library's own errors: after any other it keeps the connection, which nobody has signed in on.
-            except TransportError as fault:
-                raise redis.ConnectionError(f"no access token: {fault}") from fault
-            except GoogleAuthError as fault:
-                raise redis.AuthenticationError(f"no access token: {fault}") from fault
-            return (self._credentials.token,)
+                return str(self._credentials.token)
+
+        try:
+            return (_within_bounds(refresh),)
+        # As the library's own errors: after any other it keeps the connection, which nobody has signed in on.
+        except GoogleAuthError as fault:
+            may_pass = isinstance(fault, TransportError) or fault.retryable
+            raise (redis.ConnectionError if may_pass else redis.AuthenticationError)(f"no access token: {fault}") from fault
 
 
 class _Bounds(threading.local):
@@ -427,13 +439,46 @@ class _bounded_by:  # noqa: N801 - reads as the sentence that it stands in
         _bounds.tries = None
 
 
+def _within_bounds(call: Callable[[], T], abandon: Callable[[T], None] = lambda _: None) -> T:
+    """Calls in a thread of its own, and waits as long as a try may take: no time-out of a socket covers looking up a name.
+
+    Args:
+        call: what may take long.
+        abandon: is given what it returns when nobody waits for that any more.
+    """
+    called: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            returned = call()
+        except BaseException as raised:
+            with suppress(InvalidStateError):
+                called.set_exception(raised)
+            return
+        try:
+            called.set_result(returned)
+        except InvalidStateError:
+            abandon(returned)
+
+    try:
+        Thread(target=run, name="dedup-redis", daemon=True).start()
+    except RuntimeError as fault:  # no thread to be had just now
+        raise redis.ConnectionError(str(fault)) from fault
+    try:
+        return called.result(_bounds.tries.next_timeout() if _bounds.tries is not None else TRY_SECONDS)
+    except FutureTimeoutError:
+        if called.cancel():
+            raise redis.TimeoutError("the server's name, the way to it, or an access token took too long") from None
+        return called.result()
+
+
 class _BoundedConnection(redis.Connection):
     """The library would wait as long for each reply, and a new connection waits for several."""
 
     def _connect(self) -> Any:
         if _bounds.tries is not None:
             self.socket_connect_timeout = _bounds.tries.next_timeout()
-        return super()._connect()  # type: ignore[no-untyped-call]
+        return _within_bounds(super()._connect, abandon=lambda connected: connected.close())
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         if _bounds.tries is not None:

@@ -27,7 +27,7 @@ from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, deleted_unseen, read_record
 from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
@@ -110,6 +110,7 @@ class SpannerRunStore:
     """
 
     supports_effects = True
+    lists_by_index = False
 
     def __init__(
         self,
@@ -251,8 +252,7 @@ class SpannerRunStore:
         unclear = False
         while (fate := self._send(run_id, tries, delete)) is Fate.UNCLEAR:
             unclear = True
-        # After an unclear try, the record may be gone by our own hand.
-        return fate is not Fate.REFUSED or (unclear and self._read(run_id, tries)[0] is None)
+        return fate is not Fate.REFUSED or (unclear and deleted_unseen(self._read(run_id, tries)[0]))
 
     # What is written. Each is one transaction.
 

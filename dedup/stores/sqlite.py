@@ -57,6 +57,7 @@ class SQLiteRunStore:
     """
 
     supports_effects = True
+    lists_by_index = True
 
     def __init__(
         self,
@@ -154,7 +155,9 @@ class SQLiteRunStore:
         query = f"SELECT * FROM scheduler_runs WHERE {where} ORDER BY schedule_time DESC, run_id DESC LIMIT ?"
         with self._reading() as (db, now):
             for row in db.execute(query, (*given.values(), -1 if limit is None else limit)):
-                yield SeenRun(row["run_id"], _record(row), now)
+                record = _record(row)
+                if record.schedule_time is not None:  # else it was edited by hand, and is no time
+                    yield SeenRun(row["run_id"], record, now)
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
         """Reads one run, and the machine's clock; makes no file where there is none."""
@@ -162,10 +165,13 @@ class SQLiteRunStore:
             return _read(db, run_id), now
 
     def delete_run(self, run_id: str, updated_at: datetime) -> bool:
-        """Deletes a run's record in one statement, if it is as it was at `updated_at`."""
+        """Deletes a run's record, if it is as it was at `updated_at`; always, where that can't be read any more."""
         with self._transaction() as (db, _):
-            deleted = "DELETE FROM scheduler_runs WHERE run_id = ? AND updated_at = ?"
-            return db.execute(deleted, (run_id, _stored(updated_at))).rowcount == 1
+            row = db.execute("SELECT updated_at FROM scheduler_runs WHERE run_id = ?", (run_id,)).fetchone()
+            if row is None or _time(row["updated_at"]) not in (None, updated_at):
+                return False
+            db.execute("DELETE FROM scheduler_runs WHERE run_id = ?", (run_id,))
+            return True
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[sqlite3.Connection, datetime]]:

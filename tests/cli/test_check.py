@@ -76,6 +76,26 @@ def test_a_wrong_clock_is_no_fault(local: House, monkeypatch: pytest.MonkeyPatch
     assert "separate" in findings(local)["clock"]["remedy"]
 
 
+@pytest.mark.parametrize("password", ["secret", "sec@ret"])
+def test_a_password_is_not_told(local: House, password: str) -> None:
+    """A store's URL is told without what is in front of its host."""
+    local.environ = {"DEDUP_STORE": f"redis://:{password}@127.0.0.1:1/0?prefix=x"}
+    told = local("check", "--json").output
+    assert "redis://127.0.0.1:1/0?prefix=x" in told
+    assert "ret" not in told.replace("retention", "").replace("retr", "")
+
+
+def test_a_listing_without_an_index_is_not_tried(local: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a listing reads every run, `check` reads none."""
+
+    def read(*_: object, **__: object) -> Any:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(SQLiteRunStore, "list_runs", read)
+    monkeypatch.setattr(SQLiteRunStore, "lists_by_index", False)
+    assert findings(local)["listing"]["finding"] == "ok"
+
+
 def test_a_missing_index_is_no_fault(local: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing that is refused, as for want of an index, stops no run."""
 

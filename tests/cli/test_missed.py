@@ -151,3 +151,12 @@ def test_json_is_one_object_a_tick(local: House) -> None:
     [tick] = [json.loads(line) for line in done.stdout.splitlines()]
     assert (tick["run_id"], tick["certain"], tick["status"]) == (run_id, True, "completed")
     assert tick["lag_seconds"] > 0
+
+
+def test_no_time_is_no_answer(local: House) -> None:
+    """A range that is empty, or ends before it begins, is exit code 2: --fail would be green for ever."""
+    hourly = ("missed", "--job", "nightly", "--schedule", "0 * * * *", "--fail")
+    for times in (("--since", "2999-01-01T00:00:00Z"), ("--since", "1h", "--until", "5h")):
+        done = local(*hourly, *times)
+        assert done.exit_code == 2
+        assert "--until is not after --since" in done.stderr

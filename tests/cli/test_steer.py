@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from dedup.delivery import Delivery
 from dedup.record import Decision, Ending
+from dedup.stores import StoreUnavailable
 from tests.cli.conftest import AT_NOON, NOON, House
 from tests.contract.harness import a_claim
 
 REFUSED = 4
+UNREACHABLE = 3
 
 
 def runs_again(house: House, run_id: str) -> bool:
@@ -133,3 +137,47 @@ def test_json_asks_nothing(local: House, command: str) -> None:
 def test_an_unknown_run_is_not_steered(local: House, command: str) -> None:
     """A run that isn't there is exit code 1."""
     assert local(command, "nightly", NOON, "--yes").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("delivery", "told"),
+    [
+        (Delivery("nightly", AT_NOON), "ScheduleTime: 2026-10-16T12:00:00Z"),
+        (Delivery("nightly", AT_NOON, ("prod", "eu/1")), "the headers of its scope"),
+        (Delivery("nightly", AT_NOON + timedelta(milliseconds=250), (), "25"), "ScheduleTime: 2026-10-16T12:00:00.250000Z"),
+        (Delivery("nightly", AT_NOON, manual=True), None),
+        (Delivery("nightly", AT_NOON, (), "000000001"), None),
+        (Delivery("billing", AT_NOON, idempotency_key="k"), None),
+    ],
+    ids=["tick", "scope", "fraction", "forced", "nanoseconds", "idempotency key"],
+)
+def test_the_delivery_that_is_told_is_the_runs_own(local: House, delivery: Delivery, told: str | None) -> None:
+    """The command that is printed sends this run and no other; where the record doesn't say how, that is told."""
+    claim = a_claim(
+        delivery.run_id,
+        job_name=delivery.job_name,
+        schedule_time=delivery.schedule_time,
+        scope="/".join(delivery.scope_parts),
+    )
+    assert local.harness.store.claim_run(claim) is Decision.CLAIM
+    assert local.harness.store.finish_run(claim, Ending.COMPLETED)
+    done = local("rerun", delivery.run_id, "--yes")
+    assert done.exit_code == 0
+    assert ("curl" in done.stdout) is (told is not None)
+    assert (told or "no command can be told") in done.stdout
+
+
+@pytest.mark.parametrize("command", ["release", "rerun"])
+def test_an_unclear_delete_is_told(local: House, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """Where it isn't known whether the record is deleted, that is said, with a trace, and is not exit code 4."""
+
+    def unclear(*_: object) -> bool:
+        raise StoreUnavailable("no answer")
+
+    run_id = local.abandoned() if command == "release" else local.finished()
+    monkeypatch.setattr(type(local.harness.store), "delete_run", unclear)
+    done = local(command, run_id, "--yes")
+    assert done.exit_code == UNREACHABLE
+    trace, error = done.stderr.splitlines()
+    assert json.loads(trace)["message"].startswith("perhaps")
+    assert "may be deleted all the same" in error or "may have been deleted" in error

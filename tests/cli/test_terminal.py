@@ -234,3 +234,34 @@ def test_help_lists_the_commands() -> None:
     assert [command for command in commands if f"\n  {command} " not in told] == []
     assert "Exit codes" in told
     assert run("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "\udcff", "2026-10-16T12:00:00Z"),
+        ("key", "nightly", "2026-10-16T12:00:00Z", "--scope", "\udcff"),
+        ("runs", "--job", "\udcff"),
+        ("timeline", "--job", "no/job"),
+        ("missed", "--job", "", "--schedule", "* * * * *", "--since", "1h"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_name_is_told(command: tuple[str, ...], many: str) -> None:
+    """A job's name that no job can have, and bytes that are no text, are exit code 2."""
+    store = ("--store", many) if command[0] != "key" else ()
+    done = CliRunner().invoke(cli, [*command, *store])
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_fault_of_the_program_is_told(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is raised is one line that says where, and an exit code of its own."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise LookupError("oh dear")
+
+    monkeypatch.setattr(SQLiteRunStore, "list_runs", broken)
+    done = CliRunner().invoke(cli, ["runs", "--store", many])
+    assert (done.exit_code, done.stdout) == (70, "")
+    assert "LookupError: oh dear" in done.stderr
+    assert "test_terminal.py, line" in done.stderr

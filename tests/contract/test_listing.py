@@ -16,7 +16,16 @@ from dedup.record import Ending, Status
 from dedup.stores import Inspectable, SeenRun, StoreUnavailable
 from dedup.stores.redis import RedisRunStore
 from dedup.stores.sqlite import SQLiteRunStore
-from tests.contract.harness import A_RUN, HARNESSES, SCHEDULE_TIME, FirestoreHarness, Harness, RedisHarness
+from tests.contract.harness import (
+    A_RUN,
+    HARNESSES,
+    SCHEDULE_TIME,
+    FirestoreHarness,
+    Harness,
+    RedisHarness,
+    SpannerHarness,
+    SQLiteHarness,
+)
 
 HOUR = timedelta(hours=1)
 
@@ -79,6 +88,15 @@ def test_a_record_without_a_schedule_time_is_not_listed(harness: Harness, store:
     assert store.look_up(A_RUN)[0] is not None
 
 
+def test_a_schedule_time_that_is_none_is_not_listed(harness: Harness, store: Inspectable) -> None:
+    """A record whose schedule time was edited to nonsense is found by its id alone."""
+    if isinstance(harness, SpannerHarness):
+        pytest.skip("its column holds times alone")
+    harness.put(A_RUN, {"status": "completed", "attempt_id": "a" * 32, "job_name": "nightly", "schedule_time": "yesterday"})
+    assert list(store.list_runs()) == []
+    assert store.look_up(A_RUN)[0] is not None
+
+
 def test_a_listing_goes_on_over_pages(harness: Harness, store: Inspectable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing that is longer than a page is whole, and no run is in it twice, however many are scheduled for one time."""
     for paged in ("firestore", "spanner", "redis"):
@@ -136,15 +154,32 @@ def test_an_unclear_delete_is_cleared_up(request: pytest.FixtureRequest, of: str
     harness.close()
 
 
+@pytest.mark.parametrize("of", [pytest.param(name, marks=pytest.mark.store(name)) for name in LOST])
+def test_a_delete_that_cannot_be_cleared_up_is_unclear(request: pytest.FixtureRequest, of: str) -> None:
+    """A delete whose acknowledgement is lost, and after which somebody has claimed the run, is not told as having done nothing."""
+    harness: Any = HARNESSES[of](request)
+    harness.claimed()
+    seen = harness.record().updated_at
+    harness.delete(A_RUN)  # the try that arrived
+    harness.claimed()
+    harness.spy.fail(*(() if of == "redis" else ("commit",)), LOST[of])
+    if of == "spanner":  # a transaction that finds nothing to delete has no commit
+        harness.spy.fail("execute_sql", LOST[of])
+    with pytest.raises(StoreUnavailable, match="not acknowledged"):
+        harness.store.delete_run(A_RUN, seen)
+    assert harness.raw(A_RUN) is not None
+    harness.close()
+
+
 @pytest.mark.store("redis")
 def test_only_runs_are_listed(request: pytest.FixtureRequest) -> None:
     """On Redis, keys of other prefixes, or of other types, are no runs, and a prefix means each of its characters."""
     harness = RedisHarness(request)
     harness.claimed()
-    harness.client.set(harness.key("note"), "not a hash")
+    harness.client.set(harness.key("0" * 64), "not a hash")
+    harness.client.hset(f"{harness.prefix}:longer:{A_RUN}", mapping=harness.client.hgetall(harness.key(A_RUN)))
     for prefix, listed in ((harness.prefix, 1), (harness.prefix[:-1], 0), (f"{harness.prefix[:-1]}?", 0), ("*", 0)):
         assert len(list(RedisRunStore(harness.store.server, prefix).list_runs())) == listed
-    harness.client.delete(harness.key("note"))
     harness.close()
 
 
@@ -171,6 +206,18 @@ def test_a_missing_index_is_named(request: pytest.FixtureRequest, monkeypatch: p
     monkeypatch.setattr(firestore.Query, "stream", refuse)
     with pytest.raises(StoreUnavailable, match=r"requires an index.*firestore\.tf"):
         list(harness.store.list_runs())
+    harness.close()
+
+
+@pytest.mark.store("sqlite")
+def test_a_row_beyond_reading_is_deleted(request: pytest.FixtureRequest) -> None:
+    """On SQLite, the same."""
+    harness = SQLiteHarness(request)
+    harness.claimed()
+    harness.db.execute("UPDATE scheduler_runs SET updated_at = 'yesterday'")
+    seen, _ = harness.store.look_up(A_RUN)
+    assert seen is not None
+    assert harness.store.delete_run(A_RUN, seen.updated_at)
     harness.close()
 
 

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from dedup.record import Decision, Ending, Status, decide
 from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store
-from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _record
+from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _bounded_by, _record, _within_bounds
+from dedup.stores.tries import Tries
 from tests.contract.harness import A_RUN, LEASE, RETENTION, RedisHarness, Ticker, ValkeyHarness, a_claim
 from tests.e2e.relay import Fault, Relay
 from tests.emulator import EmulatorMissing, RedisServer, free_port, redis_server
@@ -394,6 +395,49 @@ def test_a_closed_port() -> None:
     assert ticker() - began < 10
     assert told.startswith(f"Redis at 127.0.0.1:{store.server.port}/0: ")
     assert "is it up, does DEDUP_STORE name it" in told
+
+
+def test_a_name_that_takes_long_is_waited_for_no_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that is silent is an error in time, though no time-out of a socket covers it; its thread ends by itself."""
+    asked = threading.Event()
+
+    def silent(*_: object, **__: object) -> list[Any]:
+        asked.wait(10)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    monkeypatch.setattr("dedup.stores.redis.CLAIM_SECONDS", 0.5)
+    store = RedisRunStore(Server(host="redis.internal"))
+    began = time.monotonic()
+    assert "took too long" in refusal(lambda: store.claim_run(a_claim()))
+    assert time.monotonic() - began < 2
+    asked.set()
+
+
+def test_a_connection_that_nobody_waits_for_is_closed() -> None:
+    """What connects too late is closed by the thread that has connected."""
+    go, closed = threading.Event(), threading.Event()
+
+    def connect() -> str:
+        go.wait(10)
+        return "connected"
+
+    tries = Tries(0.1, 0.1, monotonic=time.monotonic, sleep=time.sleep, unavailable=lambda fault: fault)
+    with _bounded_by(tries), pytest.raises(library.TimeoutError):
+        _within_bounds(connect, abandon=lambda _: closed.set())
+    go.set()
+    assert closed.wait(10)
+
+
+def test_a_missing_authority_is_told_at_once() -> None:
+    """A `ca` that is no file is an error that names it, and no server out of reach."""
+    store = RedisRunStore(Server(host="127.0.0.1", tls=True, ca="/nowhere/ca.pem"), sleep=no_wait)
+    assert "there is no file /nowhere/ca.pem" in refusal(lambda: store.claim_run(a_claim()))
+
+
+def no_wait(seconds: float) -> None:
+    """Nothing is to be tried again."""
+    raise AssertionError(f"waited {seconds} s")
 
 
 class SlowServer:
