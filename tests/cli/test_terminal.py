@@ -241,6 +241,7 @@ def test_help_lists_the_commands() -> None:
     [
         ("show", "\udcff", "2026-10-16T12:00:00Z"),
         ("key", "nightly", "2026-10-16T12:00:00Z", "--scope", "\udcff"),
+        ("show", "no/job", "2026-10-16T12:00:00Z"),
         ("runs", "--job", "\udcff"),
         ("timeline", "--job", "no/job"),
         ("missed", "--job", "", "--schedule", "* * * * *", "--since", "1h"),

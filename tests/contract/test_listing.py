@@ -156,7 +156,7 @@ def test_an_unclear_delete_is_cleared_up(request: pytest.FixtureRequest, of: str
 
 @pytest.mark.parametrize("of", [pytest.param(name, marks=pytest.mark.store(name)) for name in LOST])
 def test_a_delete_that_cannot_be_cleared_up_is_unclear(request: pytest.FixtureRequest, of: str) -> None:
-    """A delete whose acknowledgement is lost, and after which somebody has claimed the run, is not told as having done nothing."""
+    """A delete without acknowledgement, of a run that somebody has claimed by now, is not told as having done nothing."""
     harness: Any = HARNESSES[of](request)
     harness.claimed()
     seen = harness.record().updated_at
