@@ -167,6 +167,13 @@ def test_hand_over_takes_whole_seconds(claim: Claim, clock: ManualClock, seconds
     assert store.renewed == []
 
 
+def test_hand_over_for_a_second(claim: Claim, clock: ManualClock) -> None:
+    """The shortest lease is one second."""
+    run = handing_over(claim, clock, Renewed(held=True))
+    run.hand_over(1)
+    assert run.handed_over
+
+
 def test_hand_over_and_on_commit_exclude_each_other(claim: Claim, clock: ManualClock) -> None:
     """A run is completed by its job or by the work that it was handed over to: on_commit belongs to the one that does."""
     run = handing_over(claim, clock, Renewed(held=True))

@@ -199,7 +199,9 @@ def test_a_record_beyond_reading_is_deleted(request: pytest.FixtureRequest) -> N
 def test_a_missing_index_is_named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Firestore, a query without its index says where the index comes from; the emulator would never miss it."""
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(_: object, *, timeout: float | None, retry: object) -> None:
+        assert timeout is not None
+        assert retry is None
         raise FailedPrecondition("The query requires an index. You can create it here: https://...")
 
     harness = FirestoreHarness(request)
