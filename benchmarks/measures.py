@@ -76,18 +76,18 @@ WHOLE = Size(
     leases=10,
 )
 QUICK = Size(
-    runs_by_delay={0: 40, 10: 12},
+    runs_by_delay={0: 30, 10: 8},
     bursts=(8,),
     burst_rounds=1,
     throughput_rounds=1,
-    throughput_seconds=1.0,
+    throughput_seconds=0.8,
     starts={"all compiled": 1},
     looks_at_memory=1,
-    runs_in_memory=(100, 300),
-    collections=(0, 1_000),
+    runs_in_memory=(50, 150),
+    collections=(0, 500),
     runs_in_collection=40,
     patience_seconds=11.0,
-    leases=3,
+    leases=2,
 )
 
 BURST_JOB_SECONDS = 0.2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from benchmarks.servers.commits import RawCommits
 from benchmarks.wire import Wire, firestore_client
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER, from_request
 from dedup.handler import handle
-from dedup.record import Decision
+from dedup.record import Decision, Ending
 from dedup.settings import Settings
 from dedup.stores import Claim, RunStore, open_store
 from dedup.stores.firestore import FirestoreRunStore
@@ -156,8 +157,38 @@ class Bare:
 
 def on_redis(port: int) -> dict[str, Peer]:
     """The peers whose runs are in a Redis on this port of 127.0.0.1."""
-    store = open_store(f"redis://127.0.0.1:{port}/0")
-    return {"ours": Ours(store), "powertools": Powertools(port), "limit": RedisLimit(port)}
+    url = f"redis://127.0.0.1:{port}/0"
+    return {
+        "ours": Ours(open_store(url)),
+        "store": OursAlone(open_store(f"{url}?prefix=alone")),
+        "powertools": Powertools(port),
+        "limit": RedisLimit(port),
+    }
+
+
+class OursAlone(Ours):
+    """The store of this project without the handler, as Powertools is: no request is answered, and nothing is logged."""
+
+    def deliver(self, request: Request, job: Job) -> int:
+        """Claims, does the job, finishes."""
+        claim = Claim(
+            run_id=run_id_of(request),
+            attempt_id=uuid.uuid4().hex,
+            lease_seconds=300,
+            retention_seconds=86400,
+            job_name="nightly",
+            schedule_time=datetime.fromisoformat(NOON),
+        )
+        decision = self._store.claim_run(claim)
+        if decision is not Decision.CLAIM:
+            return 409 if decision is Decision.IN_PROGRESS else 200
+        try:
+            job()
+        except Failed:
+            self._store.finish_run(claim, Ending.RELEASED)
+            return 500
+        self._store.finish_run(claim, Ending.COMPLETED)
+        return 200
 
 
 class Powertools:

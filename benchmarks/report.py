@@ -158,7 +158,7 @@ def _redis(measures: Result) -> str:
     found = measures["redis"]
     if "skipped" in found:
         return f"On Redis nothing was measured: {found['skipped']}."
-    names = {"ours": "ours", "powertools": "Powertools", "limit": "two raw commands"}
+    names = {"ours": "ours", "store": "our store alone", "powertools": "Powertools", "limit": "two raw commands"}
     head = ["", *(names[peer] for peer in found["round_trips"])]
     rows = [
         [f"round trips: {kind}", *(str(of[kind]["total"]) if kind in of else "" for of in found["round_trips"].values())]

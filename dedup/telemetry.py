@@ -121,9 +121,11 @@ class Watch:
 
     def begin(self) -> None:
         """Begins the delivery's span, below the one of an instrumented framework, or of the caller that `traceparent` names."""
-        if "opentelemetry.trace" in sys.modules:
+        trace = sys.modules.get("opentelemetry.trace")
+        if trace is not None:
             with _harmless():
-                self._begin()
+                if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # else nobody would see them
+                    self._begin()
 
     def _begin(self) -> None:
         from opentelemetry import context, propagate, trace

@@ -123,13 +123,14 @@ class RedisRunStore:
             "claim", claim.run_id, tries, claim.attempt_id, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
         )
         claim.create_unclear = was_unclear or unclear
-        decision, now, pairs = Decision(reply[0]), _time(reply[1]), reply[2]
+        decision, now = Decision(reply[0]), _time(reply[1])
         assert now is not None
-        record = _record(claim.run_id, dict(zip(pairs[::2], pairs[1::2], strict=True)), now)
         if decision not in (Decision.CLAIM, Decision.HELD):
+            pairs = reply[2]
+            _record(claim.run_id, dict(zip(pairs[::2], pairs[1::2], strict=True)), now)  # tells of one that can't be read
             return decision
         claim.wrote(now, tried_at)
-        claim.attempts = record.attempts
+        claim.attempts = int(reply[2])
         return Decision.CLAIM
 
     def renew_run(self, claim: Claim) -> bool:

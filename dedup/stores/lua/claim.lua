@@ -1,6 +1,6 @@
 -- Claims the run, or says why not.
 -- ARGV: attempt_id, lease_seconds, retention_seconds, then the fields of a new record and their values in turn.
--- Gives the decision, the server's time, and the record as it stands then.
+-- Gives the decision, the server's time, and how many attempts there have been; in place of these, the record, if it is another's.
 
 local run, now = read(), clock()
 local attempt_id, lease_seconds, retention_seconds = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -11,10 +11,10 @@ if run and run.released_by == attempt_id then
     decision = 'in progress'
 end
 
+local attempts = run and math.max(number(run.attempts) or 1, 1) or 0
 if decision == 'claim' then
-    local attempts = 1
+    attempts = attempts + 1
     if run then
-        attempts = math.max(number(run.attempts) or 1, 1) + 1
         redis.call('DEL', KEYS[1]) -- with it goes what the dead attempt left
     end
     redis.call('HSET', KEYS[1],
@@ -26,5 +26,6 @@ if decision == 'claim' then
 end
 if decision == 'claim' or decision == 'held' then
     hold(lease_seconds, retention_seconds, now)
+    return {decision, digits(now), digits(attempts)}
 end
 return {decision, digits(now), redis.call('HGETALL', KEYS[1])}
