@@ -69,7 +69,7 @@ WHOLE = Size(
     throughput_seconds=4.0,
     starts={"all compiled": 15, "own bytecode stale": 15, "nothing compiled": 3},
     looks_at_memory=7,
-    runs_in_memory=(1_000, 10_000),
+    runs_in_memory=(1_000, 10_000, 20_000),
     collections=(0, 10_000, 100_000),
     runs_in_collection=500,
     patience_seconds=60.0,
@@ -83,7 +83,7 @@ QUICK = Size(
     throughput_seconds=0.8,
     starts={"all compiled": 1},
     looks_at_memory=1,
-    runs_in_memory=(50, 150),
+    runs_in_memory=(50, 100, 150),
     collections=(0, 500),
     runs_in_collection=40,
     patience_seconds=11.0,
@@ -270,7 +270,8 @@ def starts(bench: Bench) -> Figures:
         found: dict[str, list[Any]] = {name: [] for name in names}
         deployments = {name: bench.deployment(name, compiled=kind == "all compiled") for name in names}
         for turn in range(-1, times):  # the first turn fills the machine's file cache
-            for name in names:
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:  # none is always the one after the same other
                 bench.progress(f"{name}, {kind}, start {max(turn, 0) + 1} of {times}")
                 start = time_start(deployments[name], f"{kind.replace(' ', '-')}-{turn}", **environ)
                 if turn >= 0:
