@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -268,6 +269,8 @@ class RedisRunStore:
                 self._client().connection_pool.disconnect(inuse_connections=False)  # the name may lead to another server by now
                 tries.failed(fault)
             except _UNCLEAR as fault:
+                if isinstance(fault.__context__, ssl.SSLCertVerificationError):
+                    raise self._unavailable(fault) from fault  # the next try would meet the same certificate
                 log.warning("no reply from Redis, asking again: %s", fault, extra={"run_id": run_id})
                 unclear = True
                 tries.failed(fault)

@@ -147,6 +147,7 @@ def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     assert process.stdout is not None
     while "retry in" not in process.stdout.readline():
