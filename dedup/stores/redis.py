@@ -450,6 +450,7 @@ def _within_bounds(call: Callable[[], T], abandon: Callable[[T], None] = lambda 
         call: what may take long.
         abandon: is given what it returns when nobody waits for that any more.
     """
+    seconds = _bounds.tries.next_timeout() if _bounds.tries is not None else TRY_SECONDS
     called: Future[T] = Future()
 
     def run() -> None:
@@ -469,7 +470,7 @@ def _within_bounds(call: Callable[[], T], abandon: Callable[[T], None] = lambda 
     except RuntimeError as fault:  # no thread to be had just now
         raise redis.ConnectionError(str(fault)) from fault
     try:
-        return called.result(_bounds.tries.next_timeout() if _bounds.tries is not None else TRY_SECONDS)
+        return called.result(seconds)
     except FutureTimeoutError:
         if called.cancel():
             raise redis.TimeoutError("the server's name, the way to it, or an access token took too long") from None
