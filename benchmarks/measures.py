@@ -40,7 +40,7 @@ class Size:
         throughput_seconds: how long a turn is.
         starts: how often each peer is started, by what bytecode there is.
         looks_at_memory: at how many instances of each peer at rest.
-        runs_in_memory: after how many runs memory is looked at.
+        runs_in_memory: after how many runs memory is looked at; the last but one is half of the last.
         collections: how many records there are already.
         runs_in_collection: how many more are timed.
         patience_seconds: how long an answer is waited for where the store is silent.
@@ -83,7 +83,7 @@ QUICK = Size(
     throughput_seconds=0.8,
     starts={"all compiled": 1},
     looks_at_memory=1,
-    runs_in_memory=(50, 100, 150),
+    runs_in_memory=(50, 75, 150),
     collections=(0, 500),
     runs_in_collection=40,
     patience_seconds=11.0,

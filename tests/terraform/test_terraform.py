@@ -11,7 +11,6 @@ from tests.size import WHOLE
 from tests.terraform.workspace import ROOT, Terraform, TerraformMissing, terraform_version
 
 TESTS = sorted(path.name for path in (ROOT / "terraform" / "tests").glob("*.tftest.hcl"))
-"""One of a single run; each run starts every provider twice."""
 
 
 def test_every_file_is_formatted() -> None:
