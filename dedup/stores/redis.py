@@ -124,14 +124,13 @@ class RedisRunStore:
             "claim", claim.run_id, tries, claim.attempt_id, claim.lease_seconds, claim.retention_seconds, *_flat(fields)
         )
         claim.create_unclear = was_unclear or unclear
-        decision, now = Decision(reply[0]), _time(reply[1])
-        assert now is not None
+        decision, now = Decision(reply[0]), _moment(reply[1])
         if decision not in (Decision.CLAIM, Decision.HELD):
             pairs = reply[2]
             _record(claim.run_id, dict(zip(pairs[::2], pairs[1::2], strict=True)), now)  # tells of one that can't be read
             return decision
         claim.wrote(now, tried_at)
-        claim.attempts = int(reply[2])
+        claim.attempts = reply[2]
         return Decision.CLAIM
 
     def renew_run(self, claim: Claim) -> bool:
@@ -140,10 +139,9 @@ class RedisRunStore:
         reply, tried_at, _ = self._run(
             "renew", claim.run_id, tries, claim.attempt_id, claim.lease_seconds, claim.retention_seconds
         )
-        now = _time(reply)
-        if now is None:
+        if reply is None:
             return False
-        claim.wrote(now, tried_at)
+        claim.wrote(_moment(reply), tried_at)
         return True
 
     def finish_run(
@@ -312,7 +310,7 @@ class RedisRunStore:
             **secrets,
             **tls,
         )
-        return redis.Redis(connection_pool=pool)
+        return _Client(connection_pool=pool)
 
     def _unavailable(self, fault: Exception) -> StoreUnavailable:
         remedy = next(
@@ -495,6 +493,22 @@ class _BoundedTLSConnection(_BoundedConnection, redis.SSLConnection):
     pass
 
 
+class _Client(redis.Redis):
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Sends a command once, and reads its reply. The retries and metrics of the library's own take longer than a script."""
+        connection: Any = self.connection_pool.get_connection()
+        try:
+            connection.send_command(*command, **options)
+            return self.parse_response(connection, command[0], **options)  # type: ignore[no-untyped-call]
+        except redis.ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()  # the reply may still come, and must not be the next command's
+            raise
+        finally:
+            self.connection_pool.release(connection)
+
+
 def _record(run_id: str, fields: dict[str, str], now: datetime) -> RunRecord:
     """Reads a hash, whose values are all text; what isn't of its type stays text, and so can't be read."""
     values: dict[str, Any] = dict(fields)
@@ -513,7 +527,11 @@ def _number(text: object) -> int | None:
 
 def _time(text: object) -> datetime | None:
     number = _number(text)
-    return _EPOCH + timedelta(microseconds=number) if number is not None else None
+    return _moment(number) if number is not None else None
+
+
+def _moment(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
 
 
 def _digits(moment: datetime) -> str:

@@ -296,6 +296,33 @@ def test_a_server_that_fails_over(harness: RedisHarness, fault: str) -> None:
     assert harness.client.info("stats")["total_connections_received"] == before + 1
 
 
+def test_an_attempt_that_is_stopped_between_command_and_reply(harness: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker's abort may strike there. The reply that is still to come is not taken for that of the next command."""
+    client = harness.store._client()
+    client.set("name", "value")
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "parse_response", stopped)
+        with pytest.raises(SystemExit):
+            client.blpop("nothing is here", timeout=1)
+    assert client.get("name") == "value"
+
+
+def test_a_hash_that_is_no_record_of_ours_is_there(harness: RedisHarness) -> None:
+    """What has none of a record's fields is held by nobody, and yet not gone."""
+    harness.client.hset(harness.key(A_RUN), "note", "written by hand")
+    claim = a_claim()
+    assert harness.store.claim_run(claim) is Decision.IN_PROGRESS
+    assert not harness.store.finish_run(claim, Ending.RELEASED)
+    record, now = harness.store.look_up(A_RUN)
+    assert record is not None
+    assert harness.store.delete_run(A_RUN, now)
+    assert harness.client.exists(harness.key(A_RUN)) == 0
+
+
 # What is kept.
 
 

@@ -17,15 +17,15 @@ if decision == 'claim' then
     if run then
         redis.call('DEL', KEYS[1]) -- with it goes what the dead attempt left
     end
-    redis.call('HSET', KEYS[1],
+    hold(lease_seconds, retention_seconds, now,
         'status', 'in_progress',
         'attempt_id', attempt_id,
-        'attempts', digits(attempts),
-        'claimed_at', digits(now),
+        'attempts', attempts,
+        'claimed_at', now,
         unpack(ARGV, 4))
-end
-if decision == 'claim' or decision == 'held' then
+elseif decision == 'held' then
     hold(lease_seconds, retention_seconds, now)
-    return {decision, digits(now), digits(attempts)}
+else
+    return {decision, now, redis.call('HGETALL', KEYS[1])}
 end
-return {decision, digits(now), redis.call('HGETALL', KEYS[1])}
+return {decision, now, attempts}

@@ -2,7 +2,7 @@
 -- ARGV: when it was written last, as it was seen. One that says it beyond reading, no attempt of ours has written since.
 -- Gives 'deleted', 'changed', or 'gone' where there is none.
 
-local run = read()
+local run = read_holder()
 if run == nil then
     return 'gone'
 end

@@ -3,7 +3,7 @@
 -- longer work ('' if it didn't), then the fields to write and their values in turn. Gives 1 where the run stands as wanted: a finish
 -- whose reply was lost is sent again, and finds itself.
 
-local run, now = read(), clock()
+local run, now = read_holder(), clock()
 local attempt_id, ending, claim_may_be_late = ARGV[1], ARGV[2], ARGV[3] == 'late'
 local handed_over = ARGV[4]
 
@@ -18,7 +18,7 @@ if is_the_works or not is_held_by(run, attempt_id) then
 end
 
 if ending ~= 'released' then
-    redis.call('HSET', KEYS[1], 'status', ending, 'updated_at', digits(now), 'finished_at', digits(now), unpack(ARGV, 5))
+    redis.call('HSET', KEYS[1], 'status', ending, 'updated_at', now, 'finished_at', now, unpack(ARGV, 5))
 elseif claim_may_be_late then
     -- It would find nothing after a DEL, and claim the run with nobody at work. This keeps it out, and nobody else.
     redis.call('HSET', KEYS[1], 'released_by', attempt_id, 'lease_seconds', '0', 'lease_expires', '0')

@@ -1,5 +1,5 @@
 -- What every script begins with: the record of the run in KEYS[1], the server's clock, and the rule of a claim.
--- Times are microseconds since 1970: a double holds them exactly until the year 2255.
+-- Times are microseconds since 1970: a double holds them exactly until the year 2255, and redis.call writes all of its digits.
 
 local SECOND = 1000000
 local DAY = 86400 * SECOND
@@ -11,10 +11,6 @@ local function number(text)
         return tonumber(text)
     end
     return nil
-end
-
-local function digits(value)
-    return string.format('%.0f', value)
 end
 
 -- The master's clock. An instance's own decides nothing.
@@ -31,6 +27,21 @@ local function read()
     local run = {}
     for at = 1, #pairs_of_text, 2 do
         run[pairs_of_text[at]] = pairs_of_text[at + 1]
+    end
+    return run
+end
+
+-- Whose the run is, and since when: what those ask who don't want to claim it.
+local function read_holder()
+    local found = redis.call('HMGET', KEYS[1], 'status', 'attempt_id', 'released_by', 'updated_at')
+    local run = {
+        status = found[1] or nil,
+        attempt_id = found[2] or nil,
+        released_by = found[3] or nil,
+        updated_at = found[4] or nil,
+    }
+    if next(run) == nil and redis.call('EXISTS', KEYS[1]) == 0 then
+        return nil
     end
     return run
 end
@@ -77,13 +88,14 @@ local function decide(run, attempt_id, now)
     return 'in progress'
 end
 
--- The lease, and the key's end: what a TTL policy does elsewhere.
-local function hold(lease_seconds, retention_seconds, now)
+-- The lease, and the key's end: what a TTL policy does elsewhere. What else there is to write goes with them, in one command.
+local function hold(lease_seconds, retention_seconds, now, ...)
     local expire_at = now + retention_seconds * SECOND
     redis.call('HSET', KEYS[1],
-        'updated_at', digits(now),
-        'lease_seconds', digits(lease_seconds),
-        'lease_expires', digits(now + lease_seconds * SECOND),
-        'expire_at', digits(expire_at))
-    redis.call('PEXPIREAT', KEYS[1], digits(math.ceil(expire_at / 1000)))
+        'updated_at', now,
+        'lease_seconds', lease_seconds,
+        'lease_expires', now + lease_seconds * SECOND,
+        'expire_at', expire_at,
+        ...)
+    redis.call('PEXPIREAT', KEYS[1], math.ceil(expire_at / 1000))
 end

@@ -2,9 +2,8 @@
 -- ARGV: attempt_id, lease_seconds, retention_seconds. Gives the server's time, or nothing where it isn't.
 
 local now = clock()
-if not is_held_by(read(), ARGV[1]) then
+if not is_held_by(read_holder(), ARGV[1]) then
     return false
 end
-hold(tonumber(ARGV[2]), tonumber(ARGV[3]), now)
-redis.call('HSET', KEYS[1], 'renewed_at', digits(now))
-return digits(now)
+hold(tonumber(ARGV[2]), tonumber(ARGV[3]), now, 'renewed_at', now)
+return now
