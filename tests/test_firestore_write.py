@@ -31,15 +31,20 @@ RENEWAL = {"renewed_at": firestore.SERVER_TIMESTAMP, "lease_expires": NOON, "exp
 TAKE_OVER = CLAIM | dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
 
 
-def on_the_wire(write: types.Write) -> bytes:
+def on_the_wire(request: types.CommitRequest) -> bytes:
     """The bytes, fields in order: in a map they have none."""
-    return bytes(types.Write.pb(write).SerializeToString(deterministic=True))
+    return bytes(types.CommitRequest.pb(request).SerializeToString(deterministic=True))
+
+
+def library_commit(write: types.Write) -> bytes:
+    """What the library sends for a write."""
+    return on_the_wire(types.CommitRequest(database="projects/p/databases/(default)", writes=[write]))
 
 
 def test_create() -> None:
     """A create is the library's own, byte for byte."""
     (wanted,) = _helpers.pbs_for_create(DOCUMENT, CLAIM)
-    assert on_the_wire(firestore_write.create(DOCUMENT, CLAIM)) == on_the_wire(wanted)
+    assert on_the_wire(firestore_write.create(DOCUMENT, CLAIM)) == library_commit(wanted)
 
 
 @pytest.mark.parametrize("written_at", [NOON, NANOSECONDS], ids=["microseconds", "nanoseconds"])
@@ -48,14 +53,28 @@ def test_update(fields: dict[str, Any], written_at: datetime) -> None:
     """An end, a renewal and a take-over are the library's own updates, byte for byte."""
     option = firestore.Client.write_option(last_update_time=written_at)
     (wanted,) = _helpers.pbs_for_update(DOCUMENT, fields, option)
-    assert on_the_wire(firestore_write.update(DOCUMENT, fields, written_at)) == on_the_wire(wanted)
+    assert on_the_wire(firestore_write.update(DOCUMENT, fields, written_at)) == library_commit(wanted)
 
 
 @pytest.mark.parametrize("written_at", [NOON, NANOSECONDS], ids=["microseconds", "nanoseconds"])
 def test_delete(written_at: datetime) -> None:
     """A delete is the library's own, byte for byte."""
     wanted = _helpers.pb_for_delete(DOCUMENT, firestore.Client.write_option(last_update_time=written_at))
-    assert on_the_wire(firestore_write.delete(DOCUMENT, written_at)) == on_the_wire(wanted)
+    assert on_the_wire(firestore_write.delete(DOCUMENT, written_at)) == library_commit(wanted)
+
+
+def test_time_of_a_write() -> None:
+    """It is the document's update_time with its nanoseconds, and the commit's time where the document was deleted."""
+    updated = types.WriteResult(update_time=NANOSECONDS)
+    assert written_at_is(types.CommitResponse(write_results=[updated], commit_time=NOON), NANOSECONDS)
+    assert written_at_is(types.CommitResponse(write_results=[types.WriteResult()], commit_time=NANOSECONDS), NANOSECONDS)
+
+
+def written_at_is(answer: types.CommitResponse, wanted: DatetimeWithNanoseconds) -> bool:
+    """Whether the time read is that one, to the nanosecond."""
+    at = firestore_write.written_at(answer)
+    assert isinstance(at, DatetimeWithNanoseconds)
+    return at.timestamp_pb() == wanted.timestamp_pb()
 
 
 def test_what_a_record_never_has() -> None:

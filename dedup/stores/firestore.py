@@ -205,11 +205,11 @@ class FirestoreRunStore:
     def delete_run(self, run_id: str, updated_at: datetime) -> bool:
         """Deletes a run's record by one commit that is conditional on `updated_at`."""
         tries = self._tries(CLAIM_SECONDS)
-        write = firestore_write.delete(self._name(run_id), updated_at)
+        commit = firestore_write.delete(self._name(run_id), updated_at)
         unclear = False
         while True:
             try:
-                self._commit(write, tries.next_timeout())
+                self._commit(commit, tries.next_timeout())
             except _REFUSED:
                 return unclear and deleted_unseen(self._read(run_id, tries)[0])
             except _DEFINITE as fault:
@@ -258,7 +258,7 @@ class FirestoreRunStore:
     def _update(self, claim: Claim, token: datetime, tries: Tries, fields: dict[str, Any]) -> Fate:
         return self._write(claim, tries, firestore_write.update(self._name(claim.run_id), fields, token))
 
-    def _write(self, claim: Claim, tries: Tries, write: types.Write) -> Fate:
+    def _write(self, claim: Claim, tries: Tries, commit: types.CommitRequest) -> Fate:
         """Sends one commit once, and notes in the claim what is known of it afterwards."""
         timeout = tries.next_timeout()
         tried_at = self._monotonic()
@@ -266,7 +266,7 @@ class FirestoreRunStore:
         if unsettled_before is None:
             claim.unsettled_since = tried_at
         try:
-            token = self._commit(write, timeout)
+            token = self._commit(commit, timeout)
         except _REFUSED:
             claim.unsettled_since = unsettled_before
             return Fate.REFUSED
@@ -283,16 +283,10 @@ class FirestoreRunStore:
         claim.wrote(token, tried_at)
         return Fate.WRITTEN
 
-    def _commit(self, write: types.Write, timeout: float) -> datetime:
+    def _commit(self, commit: types.CommitRequest, timeout: float) -> datetime:
         client = self._client()
-        answer = client._firestore_api.commit(
-            request={"database": client._database_string, "writes": [write]},
-            metadata=client._rpc_metadata,
-            timeout=timeout,
-            retry=None,
-        )
-        token: datetime | None = answer.write_results[0].update_time
-        return token if token is not None else answer.commit_time  # a deleted document has none
+        answer = client._firestore_api.commit(request=commit, metadata=client._rpc_metadata, timeout=timeout, retry=None)
+        return firestore_write.written_at(answer)
 
     def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         scope = {"scope": claim.scope} if claim.scope else {}

@@ -78,8 +78,8 @@ class Spy:
 
     def drop(self, request: Any) -> None:
         """The server drops a transaction that it aborts, with its locks; one that only a test aborts would keep them."""
-        if request.get("transaction"):
-            self._api.rollback(request={"database": request["database"], "transaction": request["transaction"]})
+        if transaction := transaction_of(request):
+            self._api.rollback(request={"database": request["database"], "transaction": transaction})
 
     def __getattr__(self, method: str) -> Any:
         real = getattr(self._api, method)
@@ -108,6 +108,11 @@ class Spy:
             raise fault.raised
 
         return rpc
+
+
+def transaction_of(request: Any) -> bytes:
+    """The transaction that an RPC to Firestore belongs to, if any; what the store itself commits belongs to none."""
+    return request.get("transaction") or b"" if isinstance(request, dict) else b""
 
 
 class SpannerSpy(Spy):

@@ -22,6 +22,7 @@ from dedup.record import Decision, Ending, Status
 from dedup.stores import Claim, EffectsRaised, StoreUnavailable
 from dedup.stores.firestore import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS, FirestoreRunStore
 from tests.contract.harness import A_RUN, LEASE, FirestoreHarness, a_claim
+from tests.contract.spy import transaction_of
 from tests.contract.threads import at_once
 from tests.emulator import Emulator, free_port
 from tests.size import WHOLE
@@ -643,8 +644,8 @@ def test_aborted_effects_begin_again_as_a_retry(harness: FirestoreHarness) -> No
     harness.spy.fail("commit", google.Aborted("injected"))
     assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
     _, second = [rpc for rpc in harness.spy.rpcs if rpc.method == "begin_transaction"]
-    aborted = next(rpc for rpc in harness.spy.rpcs if rpc.method == "commit" and rpc.request.get("transaction"))
-    assert second.request["options"].read_write.retry_transaction == aborted.request["transaction"]
+    aborted = next(of for rpc in harness.spy.rpcs if rpc.method == "commit" and (of := transaction_of(rpc.request)))
+    assert second.request["options"].read_write.retry_transaction == aborted
 
 
 def test_transaction_tells_of_its_commit(harness: FirestoreHarness) -> None:

@@ -117,9 +117,9 @@ MUTANTS = [
         _one(
             FIRESTORE,
             "fate = self._update(claim, record.updated_at, tries, fields)",
-            "write = firestore_write.update(self._name(claim.run_id), fields, record.updated_at)\n"
-            "        types.Write.pb(write).current_document.exists = True\n"
-            "        fate = self._write(claim, tries, write)",
+            "commit = firestore_write.update(self._name(claim.run_id), fields, record.updated_at)\n"
+            "        types.CommitRequest.pb(commit).writes[0].current_document.exists = True\n"
+            "        fate = self._write(claim, tries, commit)",
         ),
         SLOW,
     ),
@@ -243,7 +243,9 @@ MUTANTS = [
     Mutant(
         "release by a delete without a precondition",
         _one(
-            FIRESTORE, "firestore_write.delete(self._name(claim.run_id), token)", "types.Write(delete=self._name(claim.run_id))"
+            FIRESTORE,
+            "firestore_write.delete(self._name(claim.run_id), token)",
+            "types.CommitRequest(writes=[types.Write(delete=self._name(claim.run_id))])",
         ),
         SLOW,
     ),

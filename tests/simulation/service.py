@@ -90,17 +90,17 @@ class Service:
                 answers.append(types.BatchGetDocumentsResponse.wrap(answer))
             return iter(answers)
 
-    def commit(self, request: dict[str, Any], **_rpc: Any) -> types.CommitResponse:
+    def commit(self, request: dict[str, Any] | types.CommitRequest, **_rpc: Any) -> types.CommitResponse:
         """Writes all, or raises and writes nothing."""
         with self._lock:
-            read = self._transaction(request)
+            read = self._transaction(request) if isinstance(request, dict) else None
             if read is not None:
                 del self._open[request["transaction"]]  # however it ends, there is no second commit
                 if any(_version(self.documents.get(name)) != version for name, version in read.items()):
                     raise google.Aborted("what the transaction has read was changed")
             time = max(self._now(), self._last_commit + 1)
             after: dict[str, Any] = {}
-            written = [self._apply(write._pb, time, after) for write in request["writes"]]
+            written = [self._apply(write, time, after) for write in writes_of(request)]
             self._last_commit = time
             for name, document in after.items():
                 before = self.documents.pop(name, None)
@@ -152,6 +152,14 @@ class Service:
             new.create_time.CopyFrom(new.update_time)
         after[name] = new
         return name
+
+
+def writes_of(request: dict[str, Any] | types.CommitRequest) -> Iterable[Any]:
+    """The protobufs of a commit's writes: the library's own transactions give a dict."""
+    if isinstance(request, dict):
+        return (write._pb for write in request["writes"])
+    writes: Iterable[Any] = types.CommitRequest.pb(request).writes
+    return writes
 
 
 def _check(wanted: Any, document: Any, name: str) -> None:

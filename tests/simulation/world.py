@@ -29,7 +29,7 @@ from greenlet import getcurrent, greenlet
 from werkzeug.test import EnvironBuilder
 
 from tests.simulation.invariants import Watch
-from tests.simulation.service import Service
+from tests.simulation.service import Service, writes_of
 from tests.simulation.speed import fast_client
 
 JOB_NAME = "nightly"
@@ -129,7 +129,7 @@ class Late:
 
     number: int
     attempt: Attempt
-    request: dict[str, Any]
+    request: Any
     sender: Task
     steps_then: int
 
@@ -575,7 +575,7 @@ class World:
 
     # RPCs.
 
-    def rpc(self, attempt: Attempt, what: str, request: dict[str, Any], timeout: float | None) -> Any:
+    def rpc(self, attempt: Attempt, what: str, request: Any, timeout: float | None) -> Any:
         """One RPC of an attempt, in its thread: it is sent, and what happens to it then is an option that is taken."""
         if attempt.dead:
             raise Killed
@@ -629,17 +629,18 @@ class World:
         error: Exception = CODES[code](f"simulated {code}")
         return error
 
-    def _serve(self, what: str, request: dict[str, Any]) -> Any:
+    def _serve(self, what: str, request: Any) -> Any:
         match what:
             case "read":
                 for name in request["documents"]:
                     self.touched.setdefault(name, False)
                 return self.service.batch_get_documents(request)
             case "commit":
-                for write in request["writes"]:
-                    self.touched.setdefault(write._pb.update.name or write._pb.delete, False)
-                for name in self.service._open.get(request.get("transaction") or b"", ()):
-                    self.touched.setdefault(name, False)
+                for write in writes_of(request):
+                    self.touched.setdefault(write.update.name or write.delete, False)
+                if isinstance(request, dict):
+                    for name in self.service._open.get(request.get("transaction") or b"", ()):
+                        self.touched.setdefault(name, False)
                 return self.service.commit(request)
             case "begin":
                 return self.service.begin_transaction(request)
