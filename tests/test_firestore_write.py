@@ -28,6 +28,7 @@ CLAIM = {
 }
 END = {"status": "completed", "finished_at": NOON, "result": ""}
 RENEWAL = {"renewed_at": firestore.SERVER_TIMESTAMP, "lease_expires": NOON, "expire_at": NOON + timedelta(days=1)}
+TIME_FIRST = {"a": firestore.SERVER_TIMESTAMP, "b": "after it"}
 TAKE_OVER = CLAIM | dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
 
 
@@ -48,7 +49,7 @@ def test_create() -> None:
 
 
 @pytest.mark.parametrize("written_at", [NOON, NANOSECONDS], ids=["microseconds", "nanoseconds"])
-@pytest.mark.parametrize("fields", [END, RENEWAL, TAKE_OVER], ids=["end", "renewal", "take-over"])
+@pytest.mark.parametrize("fields", [END, RENEWAL, TIME_FIRST, TAKE_OVER], ids=["end", "renewal", "time first", "take-over"])
 def test_update(fields: dict[str, Any], written_at: datetime) -> None:
     """An end, a renewal and a take-over are the library's own updates, byte for byte."""
     option = firestore.Client.write_option(last_update_time=written_at)

@@ -11,7 +11,7 @@ import pytest
 from dedup.auth import Kind
 from dedup.delivery import ManualRuns, ScopePart
 from dedup.settings import Settings, SettingsError
-from dedup.stores import open_store
+from dedup.stores import create_schema, open_store
 from dedup.stores.firestore import FirestoreRunStore
 from dedup.stores.redis import RedisRunStore, Server
 from dedup.stores.spanner import SpannerRunStore
@@ -292,6 +292,14 @@ def test_a_firestore_url_is_read(url: str, project: str | None, database: str, c
     store = open_store(url)
     assert isinstance(store, FirestoreRunStore)
     assert (store.project, store.database, store.collection) == (project, database, collection)
+
+
+def test_what_is_made_before_the_first_run() -> None:
+    """Nothing is, in Redis; for Firestore, the policy that Terraform makes is told as the command that makes it by hand."""
+    assert create_schema("redis://127.0.0.1") == "this store needs nothing made before its first run"
+    told = "gcloud firestore fields ttls update expire_at --enable-ttl --collection-group=scheduler_runs --database='(default)'"
+    assert create_schema("firestore").endswith(told)
+    assert create_schema("firestore://prod").endswith(f"{told} --project=prod")
 
 
 @pytest.mark.parametrize(
