@@ -38,10 +38,10 @@ lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
 lint-terraform: .local/checkov/installed ## Look for what is insecure in terraform/ (checkov; 100 packages, in an environment of their own).
 	@.local/checkov/bin/checkov --directory terraform --framework terraform --skip-download --quiet --compact
 
-mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (20 minutes).
+mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (25 minutes).
 	@.venv/bin/python -m tests.mutants
 
-bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (20 minutes; ARGS=--quick: one, and not into docs/).
+bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (15 minutes; ARGS=--quick: one, and not into docs/).
 	@.venv/bin/python -m benchmarks $(or $(ARGS),--publish)
 
 # Not in requirements-dev.txt: it pins older releases of what is pinned there.
