@@ -145,8 +145,9 @@ def _judged_on_redis(measures: Measures) -> Iterator[tuple[str, float | None, fl
         yield what, counted["ours"][kind]["total"], of["total"], False
     for delay in measures["redis"]["latency"]:
         ratio = _added_on_redis(measures, delay, "store") / _added_on_redis(measures, delay, "powertools")
-        # To two digits, as it is shown: of 10 ms twice, 0.5 % is less than a sleep is late by.
-        yield f"time added to a run on Redis, our store / Powertools', {delay} ms: at most 1", round(ratio, 2), 1.0, False
+        # Of 10 ms twice, 0.5 % is less than a sleep is late by.
+        what = f"time added to a run on Redis, our store / Powertools', {delay} ms: at most 1.00, to two digits"
+        yield what, round(ratio, 2), 1.0, False
 
 
 def _added_on_redis(measures: Measures, delay: str, peer: str) -> float:

@@ -67,15 +67,23 @@ def test_delete(written_at: datetime) -> None:
 def test_time_of_a_write() -> None:
     """It is the document's update_time with its nanoseconds, and the commit's time where the document was deleted."""
     updated = types.WriteResult(update_time=NANOSECONDS)
-    assert written_at_is(types.CommitResponse(write_results=[updated], commit_time=NOON), NANOSECONDS)
-    assert written_at_is(types.CommitResponse(write_results=[types.WriteResult()], commit_time=NANOSECONDS), NANOSECONDS)
+    assert time_is(types.CommitResponse(write_results=[updated], commit_time=NOON), NANOSECONDS)
+    assert time_is(types.CommitResponse(write_results=[types.WriteResult()], commit_time=NANOSECONDS), NANOSECONDS)
 
 
-def written_at_is(answer: types.CommitResponse, wanted: DatetimeWithNanoseconds) -> bool:
+def time_is(answer: types.CommitResponse, wanted: DatetimeWithNanoseconds) -> bool:
     """Whether the time read is that one, to the nanosecond."""
-    at = firestore_write.written_at(answer)
+    at = firestore_write.time_of(answer)
     assert isinstance(at, DatetimeWithNanoseconds)
     return at.timestamp_pb() == wanted.timestamp_pb()
+
+
+@pytest.mark.parametrize("database", ["projects/p/databases/(default)", "projects/documents/databases/documents"])
+@pytest.mark.parametrize("collection", ["scheduler_runs", "documents"])
+def test_database(database: str, collection: str) -> None:
+    """A commit names its database, whatever that and the collection are called."""
+    request = firestore_write.delete(f"{database}/documents/{collection}/{'a' * 64}", NOON)
+    assert request.database == database
 
 
 def test_what_a_record_never_has() -> None:

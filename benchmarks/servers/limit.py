@@ -1,4 +1,4 @@
-"""The least that a run can cost which leaves a record: two commits, and nothing that decides."""
+"""The fewest round trips of a run which leaves a record: two commits, and nothing that decides."""
 
 import hashlib
 

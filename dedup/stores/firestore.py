@@ -286,7 +286,7 @@ class FirestoreRunStore:
     def _commit(self, commit: types.CommitRequest, timeout: float) -> datetime:
         client = self._client()
         answer = client._firestore_api.commit(request=commit, metadata=client._rpc_metadata, timeout=timeout, retry=None)
-        return firestore_write.written_at(answer)
+        return firestore_write.time_of(answer)
 
     def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
         scope = {"scope": claim.scope} if claim.scope else {}

@@ -15,7 +15,6 @@ from google.cloud.firestore_v1 import types
 from proto.datetime_helpers import DatetimeWithNanoseconds  # type: ignore[import-untyped]
 
 _Commit: Any = types.CommitRequest.pb()
-_Answer: Any = types.CommitResponse.pb
 _REQUEST_TIME = types.DocumentTransform.FieldTransform.ServerValue.REQUEST_TIME
 
 
@@ -66,18 +65,18 @@ def delete(document: str, written_at: datetime) -> types.CommitRequest:
     return request
 
 
-def written_at(answer: types.CommitResponse) -> datetime:
+def time_of(answer: types.CommitResponse) -> datetime:
     """The store's time of the write: the document's update_time, or the commit's where it was deleted."""
-    commit = _Answer(answer)
-    [result] = commit.write_results
-    at: datetime = DatetimeWithNanoseconds.from_timestamp_pb(
-        result.update_time if result.HasField("update_time") else commit.commit_time
-    )
-    return at
+    told: Any = types.CommitResponse.pb(answer)
+    [result] = told.write_results
+    timestamp = result.update_time if result.HasField("update_time") else told.commit_time
+    time: datetime = DatetimeWithNanoseconds.from_timestamp_pb(timestamp)
+    return time
 
 
 def _request(document: str, written_at: datetime | None = None) -> tuple[types.CommitRequest, Any]:
-    commit = _Commit(database=document.partition("/documents/")[0])
+    database = "/".join(document.split("/", 4)[:4])  # projects/PROJECT/databases/DATABASE
+    commit = _Commit(database=database)
     write = commit.writes.add()
     if written_at is not None:
         _put_time(write.current_document.update_time, written_at)

@@ -485,7 +485,12 @@ class _BoundedConnection(redis.Connection):
 
     def read_response(self, *args: Any, **options: Any) -> Any:
         if _bounds.tries is not None:
-            options["timeout"] = _bounds.tries.next_timeout()
+            try:
+                options["timeout"] = _bounds.tries.next_timeout()
+            except StoreUnavailable:
+                # Nobody waits for the reply any more, and it must not be the next command's.
+                self.disconnect()  # type: ignore[no-untyped-call]
+                raise
         return super().read_response(*args, **options)
 
 

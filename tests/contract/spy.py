@@ -111,8 +111,9 @@ class Spy:
 
 
 def transaction_of(request: Any) -> bytes:
-    """The transaction that an RPC to Firestore belongs to, if any; what the store itself commits belongs to none."""
-    return request.get("transaction") or b"" if isinstance(request, dict) else b""
+    """The transaction that an RPC to Firestore belongs to, if any. The store's own commits are whole requests, others dicts."""
+    transaction: bytes = request.get("transaction", b"") if isinstance(request, dict) else request.transaction
+    return transaction
 
 
 class SpannerSpy(Spy):

@@ -399,7 +399,7 @@ def test_write_that_changed_nothing_is_unclear(harness: FirestoreHarness) -> Non
     assert token is not None
     claim.unsettled_since = 5.0
     with mock.patch.object(harness.store, "_commit", return_value=token):
-        fate = harness.store._write(claim, harness.store._tries(1), types.Write())
+        fate = harness.store._write(claim, harness.store._tries(1), types.CommitRequest())
     assert (fate.name, claim.unsettled_since) == ("UNCLEAR", 5.0)
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dedup.record import Decision, Ending, Status, decide
 from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store
-from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _bounded_by, _record, _within_bounds
+from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _bounded_by, _record, _Script, _within_bounds
 from dedup.stores.tries import Tries
 from tests.contract.harness import A_RUN, LEASE, RETENTION, RedisHarness, Ticker, ValkeyHarness, a_claim
 from tests.e2e.relay import Fault, Relay
@@ -138,6 +138,33 @@ def test_a_server_that_has_forgotten_the_scripts(harness: RedisHarness) -> None:
     harness.client.script_flush()
     assert sent(harness, lambda: harness.claimed("a" * 64)) == ["EVALSHA", "EVAL"]
     assert sent(harness, lambda: harness.claimed("b" * 64)) == ["EVALSHA"]
+
+
+def test_scripts_write_text_alone(harness: RedisHarness) -> None:
+    """Redis 7.2.0 to 7.2.4 and the first Valkey write a number such as 10^9 as 1e+9: redis.call is given none."""
+    text_alone = """
+        local real = redis
+        local redis = {call = function(...)
+            for _, argument in ipairs({...}) do
+                assert(type(argument) == 'string', 'not text: ' .. tostring(argument))
+            end
+            return real.call(...)
+        end}
+    """
+    harness.store._scripts = {
+        name: _Script(text_alone + script.text, "0" * 40) for name, script in harness.store._scripts.items()
+    }
+    claim = harness.claimed()
+    assert harness.store.renew_run(claim)
+    harness.expire_lease(A_RUN)
+    successor = harness.claimed()
+    assert harness.store.finish_run(successor, Ending.COMPLETED, result="done")
+    assert harness.store.claim_run(claim) is Decision.COMPLETED
+    _, now = harness.store.look_up(A_RUN)
+    assert harness.store.delete_run(A_RUN, now) is False
+    late = harness.claimed("b" * 64)
+    late.create_unclear = True
+    assert harness.store.finish_run(late, Ending.RELEASED)
 
 
 # The scripts' rule is decide()'s.
@@ -308,6 +335,17 @@ def test_an_attempt_that_is_stopped_between_command_and_reply(harness: RedisHarn
         patch.setattr(client, "parse_response", stopped)
         with pytest.raises(SystemExit):
             client.blpop("nothing is here", timeout=1)
+    assert client.get("name") == "value"
+
+
+def test_commands_in_one_go_whose_time_is_up_before_their_replies(harness: RedisHarness) -> None:
+    """What is still to come of them is not taken for the reply of the next command."""
+    client = harness.store._client()
+    client.set("name", "value")
+    with client.pipeline(transaction=False) as pipeline, _bounded_by(harness.store._tries(0)):
+        pipeline.blpop("nothing is here", timeout=1)
+        with pytest.raises(StoreUnavailable):
+            pipeline.execute()
     assert client.get("name") == "value"
 
 

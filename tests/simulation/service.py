@@ -155,7 +155,7 @@ class Service:
 
 
 def writes_of(request: dict[str, Any] | types.CommitRequest) -> Iterable[Any]:
-    """The protobufs of a commit's writes: the library's own transactions give a dict."""
+    """The protobufs of a commit's writes: where there are effects, a transaction gives them in a dict."""
     if isinstance(request, dict):
         return (write._pb for write in request["writes"])
     writes: Iterable[Any] = types.CommitRequest.pb(request).writes

@@ -20,8 +20,8 @@ if decision == 'claim' then
     hold(lease_seconds, retention_seconds, now,
         'status', 'in_progress',
         'attempt_id', attempt_id,
-        'attempts', attempts,
-        'claimed_at', now,
+        'attempts', digits(attempts),
+        'claimed_at', digits(now),
         unpack(ARGV, 4))
 elseif decision == 'held' then
     hold(lease_seconds, retention_seconds, now)

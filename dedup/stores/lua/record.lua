@@ -1,5 +1,5 @@
 -- What every script begins with: the record of the run in KEYS[1], the server's clock, and the rule of a claim.
--- Times are microseconds since 1970: a double holds them exactly until the year 2255, and redis.call writes all of its digits.
+-- Times are microseconds since 1970: a double holds them exactly until the year 2255.
 
 local SECOND = 1000000
 local DAY = 86400 * SECOND
@@ -11,6 +11,11 @@ local function number(text)
         return tonumber(text)
     end
     return nil
+end
+
+-- What is written is text: given a number, Redis 7.2.0 to 7.2.4 would write 1e+9 for some (redis/redis issue 13113).
+local function digits(value)
+    return string.format('%.0f', value)
 end
 
 -- The master's clock. An instance's own decides nothing.
@@ -31,7 +36,7 @@ local function read()
     return run
 end
 
--- Whose the run is, and since when: what those ask who don't want to claim it.
+-- Whose the run is, and when it was written last: what those ask who don't want to claim it.
 local function read_holder()
     local found = redis.call('HMGET', KEYS[1], 'status', 'attempt_id', 'released_by', 'updated_at')
     local run = {
@@ -92,10 +97,10 @@ end
 local function hold(lease_seconds, retention_seconds, now, ...)
     local expire_at = now + retention_seconds * SECOND
     redis.call('HSET', KEYS[1],
-        'updated_at', now,
-        'lease_seconds', lease_seconds,
-        'lease_expires', now + lease_seconds * SECOND,
-        'expire_at', expire_at,
+        'updated_at', digits(now),
+        'lease_seconds', digits(lease_seconds),
+        'lease_expires', digits(now + lease_seconds * SECOND),
+        'expire_at', digits(expire_at),
         ...)
-    redis.call('PEXPIREAT', KEYS[1], math.ceil(expire_at / 1000))
+    redis.call('PEXPIREAT', KEYS[1], digits(math.ceil(expire_at / 1000)))
 end
