@@ -117,11 +117,11 @@ def _bursts(measures: Result) -> str:
 
 
 def _by_peer(measures: Result) -> str:
-    """One line for each figure that every peer has."""
+    """One line for each figure, blank for whom it was not measured."""
     rows: list[list[str]] = []
 
     def add(what: str, of: dict[str, Any], key: str, form: str = "{:.0f}") -> None:
-        rows.append([what, *(form.format(of[peer][key]) if peer in of else "" for peer in PEERS)])
+        rows.append([what, *(form.format(of[peer][key]) if key in of.get(peer, {}) else "" for peer in PEERS)])
 
     if "throughput" in measures:
         add("distinct runs per second", measures["throughput"], "runs_per_second")
