@@ -67,13 +67,11 @@ def test_median_and_percentile() -> None:
 
 
 def test_published_figures_meet_the_targets() -> None:
-    """What the README's picture shows was a whole run. What it missed is known, and the page says so."""
+    """What the README's picture shows was a whole run, and it met every target."""
     assert not PUBLISHED["quick"]
-    missed = [verdict for verdict in targets.verdicts(PUBLISHED["measures"]) if verdict.met is False]
-    # Two raw commits are no more than 1.8 to 2.4 times the documented example, where the emulator has the same two cores.
-    assert {verdict.what.split(":")[0] for verdict in missed} <= {"runs per second, documented / ours"}
-    assert all(verdict.figure is not None and verdict.figure < 0.56 for verdict in missed)
-    assert all(str(verdict) in (DOCS / "benchmarks.md").read_text() for verdict in missed)
+    judged = targets.verdicts(PUBLISHED["measures"])
+    assert len(judged) >= 34
+    assert [str(verdict) for verdict in judged if not verdict.met] == []
 
 
 def test_published_page_is_that_of_the_figures() -> None:
