@@ -18,7 +18,8 @@ if is_the_works or not is_held_by(run, attempt_id) then
 end
 
 if ending ~= 'released' then
-    redis.call('HSET', KEYS[1], 'status', ending, 'updated_at', digits(now), 'finished_at', digits(now), unpack(ARGV, 5))
+    local written = digits(now)
+    redis.call('HSET', KEYS[1], 'status', ending, 'updated_at', written, 'finished_at', written, unpack(ARGV, 5))
 elseif claim_may_be_late then
     -- It would find nothing after a DEL, and claim the run with nobody at work. This keeps it out, and nobody else.
     redis.call('HSET', KEYS[1], 'released_by', attempt_id, 'lease_seconds', '0', 'lease_expires', '0')

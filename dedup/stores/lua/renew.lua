@@ -5,5 +5,6 @@ local now = clock()
 if not is_held_by(read_holder(), ARGV[1]) then
     return false
 end
-hold(tonumber(ARGV[2]), tonumber(ARGV[3]), now, 'renewed_at', digits(now))
+local written = digits(now)
+hold(ARGV[2], ARGV[3], now, written, 'renewed_at', written)
 return now
