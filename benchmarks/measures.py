@@ -34,8 +34,7 @@ class Size:
 
     Args:
         runs_by_delay: how many runs of each peer, by the milliseconds that are added to each round trip.
-        bursts: how many deliveries at once.
-        burst_rounds: how often each peer has its turn: whether transactions meet is chance.
+        bursts: how often each peer has its turn, by how many deliveries at once: whether transactions meet is chance.
         throughput_warm_ups: how many turns of each peer don't count: the emulator compiles itself in a first minute of load.
         throughput_rounds: how often each peer has its turn.
         throughput_seconds: how long a turn is.
@@ -49,8 +48,7 @@ class Size:
     """
 
     runs_by_delay: dict[int, int]
-    bursts: tuple[int, ...]
-    burst_rounds: int
+    bursts: dict[int, int]
     throughput_warm_ups: int
     throughput_rounds: int
     throughput_seconds: float
@@ -65,8 +63,7 @@ class Size:
 
 WHOLE = Size(
     runs_by_delay={0: 400, 2: 150, 10: 100},
-    bursts=(2, 8, 20, 50),
-    burst_rounds=3,
+    bursts={2: 3, 8: 8, 20: 3, 50: 3},
     throughput_warm_ups=3,
     throughput_rounds=5,
     throughput_seconds=4.0,
@@ -80,8 +77,7 @@ WHOLE = Size(
 )
 QUICK = Size(
     runs_by_delay={0: 20, 10: 5},
-    bursts=(8,),
-    burst_rounds=1,
+    bursts={8: 1},
     throughput_warm_ups=0,
     throughput_rounds=1,
     throughput_seconds=0.8,
@@ -221,12 +217,12 @@ def bursts(bench: Bench) -> Figures:
     names = ("ours", "documented")
     figures: Figures = {name: {} for name in names}
     deployments = {name: bench.deployment(name) for name in names}
-    for deliveries in bench.size.bursts:
+    for deliveries, rounds in bench.size.bursts.items():
         replies: dict[str, list[Reply]] = {name: [] for name in names}
         executions = dict.fromkeys(names, 0)
-        for turn in range(bench.size.burst_rounds):
+        for turn in range(rounds):
             for name in names:
-                bench.progress(f"{name}, {deliveries} at once, turn {turn + 1} of {bench.size.burst_rounds}")
+                bench.progress(f"{name}, {deliveries} at once, turn {turn + 1} of {rounds}")
                 marks = bench.folder / f"marks-{name}-{deliveries}-{turn}"
                 with deployments[name].serving(JOB_SECONDS=str(BURST_JOB_SECONDS), JOB_MARKS=str(marks)) as server:
                     server.deliver(f"warm-up-{deliveries}-{turn}")
@@ -236,7 +232,7 @@ def bursts(bench: Bench) -> Figures:
         for name in names:
             statuses = sorted(reply.status for reply in replies[name])
             figures[name][str(deliveries)] = {
-                "bursts": bench.size.burst_rounds,
+                "bursts": rounds,
                 "statuses": {str(status): statuses.count(status) for status in dict.fromkeys(statuses)},
                 "executions": executions[name],
                 "slowest_seconds": max(reply.seconds for reply in replies[name]),

@@ -127,6 +127,20 @@ def test_runs_that_agree_and_runs_that_do_not() -> None:
     assert re.search(r"^100\.0%  .* runs per second, documented / ours: \w+", told, re.MULTILINE)
 
 
+def test_why_bursts_do_not_agree() -> None:
+    """Where the example's transactions met in one run and not in the other, that is the reason; near nothing, that is."""
+    apart = copy.deepcopy(PUBLISHED)
+    of_example = apart["measures"]["bursts"]["documented"]
+    for deliveries, by in (("8", 0.2), ("50", 0.5)):
+        of_example[deliveries]["slowest_seconds"] *= by
+
+    told, agreed = agreement([PUBLISHED, apart])
+
+    assert not agreed
+    assert re.search(r"slowest answer of 8 at once, .*: whether the example's transactions meet is chance", told)
+    assert re.search(r"slowest answer of 50 at once, .*: the ratio is near nothing", told)
+
+
 def test_scale_page_is_computed() -> None:
     """The tables of docs/scale.md are those that the script computes."""
     assert scale.page() == scale.PAGE.read_text()
