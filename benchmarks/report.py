@@ -105,13 +105,13 @@ def _bursts(measures: Result) -> str:
         answers = ", ".join(f"{n} x {status if status != '0' else 'no answer'}" for status, n in of["statuses"].items())
         return [answers, str(of["executions"]), f"{of['slowest_seconds']:.2f}"]
 
+    rows = []
+    for deliveries, of in found["ours"].items():
+        rows.append([f"{deliveries} at once, {of['bursts']} x", *(cell for peer in found for cell in cells(peer, deliveries))])
     return table(
         "Deliveries of one run at once, a job of 0.2 s, so many bursts each (lock waits are the emulator's)",
         ["", *(f"{PEERS[peer]}: {what}" for peer in found for what in ("answers", "jobs run", "slowest, s"))],
-        (
-            [f"{deliveries} at once, {found['ours'][deliveries]['bursts']} x", *(cell for peer in found for cell in cells(peer, deliveries))]
-            for deliveries in found["ours"]
-        ),
+        rows,
     )
 
 
