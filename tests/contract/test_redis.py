@@ -726,3 +726,60 @@ def test_threads_have_connections_of_their_own(harness: RedisHarness) -> None:
     for thread in threads:
         thread.join()
     assert len(found) == 1
+
+
+def connections_made(harness: RedisHarness, do: Callable[[], Any]) -> int:
+    """How many connections the server has taken meanwhile."""
+
+    def taken() -> int:
+        return int(harness.client.info("stats")["total_connections_received"])
+
+    before = taken()
+    do()
+    return taken() - before
+
+
+def test_connections_are_used_again(harness: RedisHarness) -> None:
+    """Whatever comes after another needs no connection of its own, a listing and what was refused included."""
+
+    def everything() -> None:
+        claim = harness.claimed()
+        assert harness.store.renew_run(claim)
+        assert harness.store.claim_run(a_claim(attempt_id="another")) is Decision.IN_PROGRESS
+        assert len(list(harness.store.list_runs())) == 2
+        assert harness.store.finish_run(claim, Ending.COMPLETED)
+
+    harness.claimed("f" * 64)
+    assert connections_made(harness, everything) == 0
+
+
+def test_a_connection_that_the_server_has_closed(harness: RedisHarness) -> None:
+    """It is noticed before a script is sent, so nothing is unclear by it."""
+    harness.claimed("f" * 64)
+    harness.client.client_kill_filter(_type="normal", skipme=True)
+    claim = a_claim()
+    assert connections_made(harness, lambda: harness.store.claim_run(claim)) == 1
+    assert not claim.create_unclear
+    assert claim.token is not None
+
+
+def test_a_fork_leaves_its_parents_connection_alone(harness: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes on one connection would read each other's replies: both go on with their own."""
+    harness.claimed("e" * 64)
+    with monkeypatch.context() as child:
+        child.setattr("os.getpid", lambda: -1)
+        assert connections_made(harness, lambda: harness.claimed("f" * 64)) == 1
+        assert connections_made(harness, lambda: harness.claimed("d" * 64)) == 0
+
+
+def test_a_server_that_stays_away_leaves_no_connections_behind() -> None:
+    """A connection that can't be made is tried again, and not one more made for each try."""
+    ticker = Ticker()
+    store = RedisRunStore(Server(host="127.0.0.1", port=free_port()), monotonic=ticker, sleep=ticker.wait)
+    made = []
+    pool = store._client().connection_pool
+    make = pool.make_connection
+    pool.make_connection = lambda: made.append(make()) or made[-1]
+    for _ in range(3):
+        refusal(lambda: store.claim_run(a_claim()))
+    assert len(made) == 1
