@@ -440,7 +440,7 @@ MEASURES: dict[str, Callable[[Bench], Figures]] = {
     measure.__name__: measure
     for measure in (round_trips, latency, bursts, starts, memory, throughput, growth, silence, renewal, redis)
 }
-"""By the name under which their figures are kept. The runs of memory warm up the emulator for throughput: it compiles itself, and
-takes seven times as long for a run in its first minute of load as later."""
+"""By the name under which their figures are kept. Those of memory warm up the emulator for throughput: it compiles itself, and takes
+seven times as long for a run in its first minute of load as later."""
 WAITING = (silence.__name__,)
 """They do nothing but wait, so the others go on meanwhile."""
