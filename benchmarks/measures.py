@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,9 +64,9 @@ class Size:
 WHOLE = Size(
     runs_by_delay={0: 400, 2: 150, 10: 100},
     bursts={2: 3, 8: 8, 20: 3, 50: 3},
-    throughput_warm_ups=1,
-    throughput_rounds=5,
-    throughput_seconds=4.0,
+    throughput_warm_ups=4,
+    throughput_rounds=24,
+    throughput_seconds=1.0,
     starts={"all compiled": 15, "own bytecode stale": 15, "nothing compiled": 3},
     looks_at_memory=7,
     runs_in_memory=(1_000, 10_000, 20_000),
@@ -78,9 +78,9 @@ WHOLE = Size(
 QUICK = Size(
     runs_by_delay={0: 20, 10: 5},
     bursts={8: 1},
-    throughput_warm_ups=0,
-    throughput_rounds=1,
-    throughput_seconds=0.8,
+    throughput_warm_ups=1,
+    throughput_rounds=2,
+    throughput_seconds=0.4,
     starts={"all compiled": 1},
     looks_at_memory=1,
     runs_in_memory=(50, 75, 150),
@@ -244,19 +244,18 @@ def throughput(bench: Bench) -> Figures:
     """Distinct runs per second through functions-framework at its default threads; the job takes no time."""
     names = ("ours", "documented", "limit", "bare")
     rates: dict[str, list[float]] = {name: [] for name in names}
-    deployments = {name: bench.deployment(name) for name in names}
-    for turn in range(-bench.size.throughput_warm_ups, bench.size.throughput_rounds):
-        first = turn % len(names)
-        for name in names[first:] + names[:first]:  # none is always the one after the same other
+    with ExitStack() as serving:
+        ports = {name: serving.enter_context(bench.deployment(name).serving()).port for name in names}
+        for turn in range(-bench.size.throughput_warm_ups, bench.size.throughput_rounds):
             counts = f"turn {turn + 1} of {bench.size.throughput_rounds}" if turn >= 0 else "to warm up"
-            bench.progress(f"{name}, {counts}")
-            with deployments[name].serving() as server:
-                deliver_distinct(server.port, f"warm-up-{turn}", seconds=0.5)
-                rate, statuses = deliver_distinct(server.port, f"turn-{turn}", seconds=bench.size.throughput_seconds)
-            if set(statuses) != {200}:
-                raise AssertionError(f"{name}: answers other than 200: {dict(statuses)}")
-            if turn >= 0:
-                rates[name].append(rate)
+            bench.progress(f"all by turns, {counts}")
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:  # none is always the one after the same other
+                rate, statuses = deliver_distinct(ports[name], f"turn-{turn}", seconds=bench.size.throughput_seconds)
+                if set(statuses) != {200}:
+                    raise AssertionError(f"{name}: answers other than 200: {dict(statuses)}")
+                if turn >= 0:
+                    rates[name].append(rate)
     return {name: {"runs_per_second": statistics.median(of_peer), "turns": of_peer} for name, of_peer in rates.items()}
 
 
@@ -440,7 +439,7 @@ MEASURES: dict[str, Callable[[Bench], Figures]] = {
     measure.__name__: measure
     for measure in (round_trips, latency, bursts, starts, memory, throughput, growth, silence, renewal, redis)
 }
-"""By the name under which their figures are kept. Those of memory warm up the emulator for throughput: it compiles itself, and takes
-seven times as long for a run in its first minute of load as later."""
+"""By the name under which their figures are kept. The runs of memory warm up the emulator for throughput, which compiles itself:
+in its first minute of load, a run takes seven times as long."""
 WAITING = (silence.__name__,)
 """They do nothing but wait, so the others go on meanwhile."""
