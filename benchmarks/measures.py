@@ -440,6 +440,6 @@ MEASURES: dict[str, Callable[[Bench], Figures]] = {
     for measure in (round_trips, latency, bursts, starts, memory, throughput, growth, silence, renewal, redis)
 }
 """By the name under which their figures are kept. Memory's runs warm up the emulator for throughput:
-in its first minute of load, while it compiles itself, a run takes seven times as long."""
+in its first minute of load, while it compiles itself, a run takes several times as long."""
 WAITING = (silence.__name__,)
 """They do nothing but wait, so the others go on meanwhile."""

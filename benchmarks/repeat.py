@@ -12,7 +12,7 @@ AGREE_WITHIN = 0.15
 STEADY_WITHIN = 0.10
 """What a machine's own speed may differ by before it explains what a ratio differs by."""
 NEAR_NOTHING = 0.05
-"""Of a ratio: where one is smaller, 15 % of it is less than a timer and a scheduler of tasks are good for."""
+"""Of a ratio: where all are smaller, 15 % of it is less than a timer and a scheduler of tasks are good for."""
 
 
 def agreement(results: Sequence[dict[str, Any]]) -> tuple[str, bool]:
@@ -37,7 +37,7 @@ def agreement(results: Sequence[dict[str, Any]]) -> tuple[str, bool]:
 
 
 def _reason(results: Sequence[dict[str, Any]], name: str, values: Sequence[float]) -> str:
-    if max(values) - min(values) < NEAR_NOTHING:
+    if max(values) < NEAR_NOTHING:
         return f"the ratio is near nothing, they differ by {max(values) - min(values):.3f}"
     if burst := re.match(r"slowest answer of (\d+) at once", name):
         waits = [targets.slowest(result["measures"], "documented", burst[1]) for result in results]

@@ -141,6 +141,20 @@ def test_why_bursts_do_not_agree() -> None:
     assert re.search(r"slowest answer of 50 at once, .*: the ratio is near nothing", told)
 
 
+def test_a_small_difference_of_a_ratio_that_counts_is_not_near_nothing() -> None:
+    """0.30 and 0.26 are more than 15 % apart: that they differ by little explains nothing."""
+    results = [copy.deepcopy(PUBLISHED), copy.deepcopy(PUBLISHED)]
+    for result, ratio in zip(results, (0.30, 0.26), strict=True):
+        rates = result["measures"]["throughput"]
+        rates["documented"]["runs_per_second"] = ratio * rates["ours"]["runs_per_second"]
+
+    told, agreed = agreement(results)
+
+    assert not agreed
+    assert re.search(r"runs per second, documented / ours: .", told)
+    assert "near nothing" not in told
+
+
 def test_scale_page_is_computed() -> None:
     """The tables of docs/scale.md are those that the script computes."""
     assert scale.page() == scale.PAGE.read_text()

@@ -764,7 +764,7 @@ def test_a_connection_that_the_server_has_closed(harness: RedisHarness) -> None:
 
 
 def test_a_fork_leaves_its_parents_connection_alone(harness: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes on one connection would read each other's replies: both go on with their own."""
+    """Two processes on one connection would read each other's replies: the child makes its own."""
     harness.claimed("e" * 64)
     with monkeypatch.context() as child:
         child.setattr("os.getpid", lambda: -1)
