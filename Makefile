@@ -39,7 +39,7 @@ lint-terraform: .local/checkov/installed ## Look for what is insecure in terrafo
 	@.local/checkov/bin/checkov --directory terraform --framework terraform --skip-download --quiet --compact
 
 mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (25 minutes).
-	@.venv/bin/python -m tests.mutants
+	@.venv/bin/python -m tests.template.mutants
 
 bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers, into docs/ (15 minutes; ARGS=--quick: one, and not into docs/).
 	@.venv/bin/python -m benchmarks $(or $(ARGS),--publish)

@@ -15,7 +15,7 @@ from unittest import mock
 
 from benchmarks import chart, measures, report, targets
 from benchmarks.repeat import agreement
-from tests.emulator import EmulatorMissing, firestore_emulator
+from tests.template.emulator import EmulatorMissing, firestore_emulator
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -19,7 +19,7 @@ from py_compile import PycInvalidationMode
 
 from benchmarks.peers import NOON
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER
-from tests.e2e.server import ROOT, Server, await_answer, start
+from tests.template.e2e.server import ROOT, Server, await_answer, start
 
 SERVERS = Path(__file__).parent / "servers"
 CONNECTIONS = 16

@@ -23,7 +23,7 @@ from benchmarks.instance import Deployment, Reply, burst, deliver_distinct, memo
 from benchmarks.peers import Bare, Documented, Failed, Limit, Ours, Peer, delivery_of, on_redis
 from benchmarks.wire import Wire, firestore_client, redis_through
 from dedup.stores import firestore_write
-from tests.emulator import Emulator, EmulatorMissing, redis_server
+from tests.template.emulator import Emulator, EmulatorMissing, redis_server
 
 Figures = dict[str, Any]
 

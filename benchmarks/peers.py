@@ -106,7 +106,7 @@ class Documented:
     decides = True
 
     def __init__(self, project: str, wire: Wire | None = None) -> None:
-        self._example: Any = importlib.import_module("tests.documented")
+        self._example: Any = importlib.import_module("tests.template.documented")
         self._client = firestore_client(project, wire)
 
     def deliver(self, request: Request, job: Job) -> int:

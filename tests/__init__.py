@@ -1,1 +1,1 @@
-"""The tests, a tier a folder."""
+"""Your tests; below template/, those of what you have forked."""

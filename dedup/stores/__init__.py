@@ -1,7 +1,7 @@
 """What a store of runs promises, and how one is opened.
 
 A store decides and writes as one, or not at all. Add one: a module here with a class that has the methods of Inspectable, a
-line in `_STORES`; the suite in tests/contract/ then covers it.
+line in `_STORES`; the suite in tests/template/contract/ then covers it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Who may do what. That there is no binding beside these is shown by tests/terraform/test_iam.py, which compares the whole set.
+# Who may do what. That there is no binding beside these is shown by tests/template/terraform/test_iam.py, which compares the whole set.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

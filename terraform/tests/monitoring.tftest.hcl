@@ -1,5 +1,5 @@
 # What is told when something goes wrong, and what is to be seen. The words that log lines are found by are held to the function's own
-# by tests/terraform/test_monitoring.py.
+# by tests/template/terraform/test_monitoring.py.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

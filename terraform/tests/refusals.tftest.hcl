@@ -1,5 +1,5 @@
 # Timings by which a run could be lost, each refused in the plan. The nearest timings that are taken are in timings.tftest.hcl;
-# tests/terraform/test_refusals.py reads what each refusal says, and sees that nothing else refuses it.
+# tests/template/terraform/test_refusals.py reads what each refusal says, and sees that nothing else refuses it.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

@@ -1,4 +1,4 @@
-# What is deployed. That the archive holds what .gcloudignore lets through is shown by tests/terraform/test_source.py.
+# What is deployed. That the archive holds what .gcloudignore lets through is shown by tests/template/terraform/test_source.py.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

@@ -1,5 +1,5 @@
 # The stores beside Firestore: what is made for each, who may use it, what the function opens, and what is refused. That the roles here are
-# all of them is shown by tests/terraform/test_iam.py.
+# all of them is shown by tests/template/terraform/test_iam.py.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

@@ -1,5 +1,5 @@
 # The timings that follow from timeout_seconds, and those that may be set by hand. Every run here also shows that no check fails.
-# That a retry is left when an attempt dies is shown by tests/terraform/test_timings.py, on the function's own rule.
+# That a retry is left when an attempt dies is shown by tests/template/terraform/test_timings.py, on the function's own rule.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

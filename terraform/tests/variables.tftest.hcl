@@ -1,4 +1,4 @@
-# What variables refuse, and the nearest values that they take. What each refusal says is read by tests/terraform/test_refusals.py.
+# What variables refuse, and the nearest values that they take. What each refusal says is read by tests/template/terraform/test_refusals.py.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"

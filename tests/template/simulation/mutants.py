@@ -1,0 +1,285 @@
+"""Faults to sow into the real code, one at a time, and where each is looked for.
+
+A fault is a change of text; the text must be there, once. The rules say how much may happen in the world that is searched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.template.simulation.code import Changes
+from tests.template.simulation.world import Rules
+
+CALM = Rules(faults=0, passes=0)
+"""No fault, no time: two attempts are enough."""
+SLOW = Rules(faults=0, passes=1)
+"""A lease runs out somewhere."""
+ONE_FAULT = Rules(faults=1, passes=0)
+RENEWED = Rules(faults=0, passes=0, ticks=2, outcomes=("returns",))
+SHORT = Rules(
+    faults=2,
+    passes=1,
+    attempts=1,
+    lease_seconds=5,
+    waits_are_time=True,
+    jumps=("part",),
+    kinds=("late", "lost"),
+    outcomes=("returns",),
+)
+"""A lease that is not much longer than a time-out."""
+WITH_EFFECTS = Rules(faults=1, passes=0, effects=True, outcomes=("returns",))
+
+HANDLER, LEASE, RECORD, STORES, FIRESTORE = (
+    "handler.py",
+    "lease.py",
+    "record.py",
+    "stores/__init__.py",
+    "stores/firestore.py",
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault.
+
+    Args:
+        fault: what was done to the code, in words.
+        changes: the same in text.
+        rules: where it shows.
+    """
+
+    fault: str
+    changes: Changes
+    rules: Rules
+
+
+def _one(file: str, old: str, new: str) -> Changes:
+    return {file: [(old, new)]}
+
+
+MUTANTS = [
+    Mutant(
+        "drop the attempt check in finish",
+        _one(
+            FIRESTORE,
+            "                return True\n            if record is None or not claim.may_finish(record):\n"
+            "                return False\n            claim.found(record)\n        return False",
+            "                return True\n            if record is None:\n"
+            "                return False\n            claim.found(record)\n        return False",
+        ),
+        SLOW,
+    ),
+    Mutant(
+        "delete on finish failure",
+        _one(
+            HANDLER,
+            "            outcome, fault = DONE_NOT_RECORDED, unavailable\n",
+            "            outcome, fault = DONE_NOT_RECORDED, unavailable\n"
+            "            self._finish_run_if_possible(Ending.RELEASED)\n",
+        ),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "recompute attempt_id on retry",
+        _one(
+            FIRESTORE,
+            "        fields = self._claim_fields(claim, attempts=1)",
+            "        claim.attempt_id = __import__('uuid').uuid4().hex\n        fields = self._claim_fields(claim, attempts=1)",
+        ),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "compare with the local clock",
+        _one(FIRESTORE, "return self._record(snapshot), snapshot.read_time", "return self._record(snapshot), self._utcnow()"),
+        CALM,
+    ),
+    Mutant(
+        "renew by a write that changes nothing",
+        _one(
+            FIRESTORE,
+            '{"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim)',
+            '{"lease_seconds": claim.lease_seconds}',
+        ),
+        RENEWED,
+    ),
+    Mutant(
+        "treat AlreadyExists as busy without reading",
+        _one(
+            FIRESTORE,
+            "            if fate is not Fate.UNCLEAR:\n                contended += 1",
+            "            if fate is Fate.REFUSED and record is None:\n                return Decision.IN_PROGRESS\n"
+            "            if fate is not Fate.UNCLEAR:\n                contended += 1",
+        ),
+        CALM,
+    ),
+    Mutant(
+        "take over without the precondition",
+        _one(
+            FIRESTORE,
+            "fate = self._update(claim, record.updated_at, tries, fields)",
+            "commit = firestore_write.update(self._name(claim.run_id), fields, record.updated_at)\n"
+            "        types.CommitRequest.pb(commit).writes[0].current_document.exists = True\n"
+            "        fate = self._write(claim, tries, commit)",
+        ),
+        SLOW,
+    ),
+    Mutant(
+        "judge an unclear finish by attempt_id alone",
+        _one(
+            STORES,
+            "record.attempt_id == self.attempt_id and record.status == ending.value",
+            "record.attempt_id == self.attempt_id",
+        ),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "leave the status out of the transaction's check",
+        _one(
+            FIRESTORE,
+            "not record.is_held_by(claim.attempt_id):\n                raise _NotOurs",
+            "record.attempt_id != claim.attempt_id:\n                raise _NotOurs",
+        ),
+        WITH_EFFECTS,
+    ),
+    Mutant(
+        "start the job on a lease that has run out",
+        {
+            FIRESTORE: [("if fate is Fate.WRITTEN and self._is_trusted(claim):", "if fate is Fate.WRITTEN:")],
+            HANDLER: [
+                ("if decision is not Decision.CLAIM or claim.is_trusted(clock.monotonic()):", "if decision is not None:")
+            ],
+        },
+        SLOW,
+    ),
+    Mutant(
+        "delete after an unclear create",
+        _one(FIRESTORE, "        if claim.create_unclear:", "        if False:"),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "release on lost lease",
+        _one(HANDLER, "        if not self.lease.lost:", "        if True:"),
+        SLOW,
+    ),
+    Mutant(
+        "skip the re-read after UNAVAILABLE",
+        _one(
+            FIRESTORE,
+            "                if fate is Fate.WRITTEN:\n                    claim.token = None",
+            "                if fate is not Fate.REFUSED:\n                    claim.token = None",
+        ),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "renew with a stale token",
+        _one(STORES, "        self.token = token\n", "        self.token = self.token or token\n"),
+        RENEWED,
+    ),
+    Mutant(
+        "take an absent record for a completed one",
+        _one(
+            STORES,
+            "return record is not None and record.attempt_id == self.attempt_id and record.status == ending.value",
+            "return record is None or (record.attempt_id == self.attempt_id and record.status == ending.value)",
+        ),
+        SLOW,
+    ),
+    Mutant(
+        "take over without counting",
+        _one(
+            FIRESTORE,
+            "self._claim_fields(claim, attempts=record.attempts + 1)",
+            "self._claim_fields(claim, attempts=record.attempts)",
+        ),
+        SLOW,
+    ),
+    Mutant(
+        "leave in a take-over what the dead attempt has written",
+        _one(FIRESTORE, "fields = left_by_the_dead | self._claim_fields", "fields = self._claim_fields"),
+        Rules(faults=0, passes=1, ticks=1, outcomes=("returns",)),
+    ),
+    Mutant(
+        "count an unclear write as refused",
+        _one(
+            FIRESTORE,
+            "            tries.failed(fault)\n            return Fate.UNCLEAR",
+            "            tries.failed(fault)\n            return Fate.REFUSED",
+        ),
+        ONE_FAULT,
+    ),
+    Mutant(
+        "trust the lease from the acknowledgement on",
+        _one(FIRESTORE, "claim.wrote(token, tried_at)", "claim.wrote(token, self._monotonic())"),
+        SLOW,
+    ),
+    Mutant(
+        "trust an unclear write from its last try on",
+        _one(FIRESTORE, "        if unsettled_before is None:\n", "        if True:\n"),
+        SHORT,
+    ),
+    Mutant(
+        "end the lease by the writer's clock",
+        _one(
+            RECORD,
+            "        if self.lease_seconds is not None:\n            return self.updated_at",
+            "        if self.lease_expires is None:\n            return self.updated_at",
+        ),
+        CALM,
+    ),
+    Mutant(
+        "forget the lease's length",
+        _one(RECORD, "    if now >= record.live_until:", "    if now >= record.updated_at:"),
+        CALM,
+    ),
+    Mutant(
+        "let SystemExit pass without a release",
+        _one(
+            HANDLER,
+            "    except BaseException as struck:",
+            "    except Exception as struck:",
+        ),
+        CALM,
+    ),
+    Mutant(
+        "release by a delete without a precondition",
+        _one(
+            FIRESTORE,
+            "firestore_write.delete(self._name(claim.run_id), token)",
+            "types.CommitRequest(writes=[types.Write(delete=self._name(claim.run_id))])",
+        ),
+        SLOW,
+    ),
+    Mutant(
+        "answer 503 while the run is in progress",
+        _one(HANDLER, 'Outcome("in_progress", 409,', 'Outcome("in_progress", 503,'),
+        CALM,
+    ),
+    Mutant(
+        "release a run that failed for good",
+        _one(
+            HANDLER,
+            "_finish_run_if_possible(Ending.FAILED,",
+            "_finish_run_if_possible(Ending.RELEASED,",
+        ),
+        CALM,
+    ),
+    Mutant(
+        "answer 200 though the effects were not committed",
+        _one(
+            HANDLER,
+            "        if effects is None:\n            return outcome, fault",
+            "        if True:\n            return outcome, fault",
+        ),
+        WITH_EFFECTS,
+    ),
+    Mutant(
+        "take an empty answer for a missing record",
+        _one(FIRESTORE, "            if not isinstance(snapshot.read_time, datetime):", "            if False:"),
+        Rules(faults=2, passes=0, attempts=1, kinds=("lost", "refused", "empty")),
+    ),
+    Mutant(
+        "let a late renewal write with the token of the finish",
+        _one(FIRESTORE, "                    claim.token = None  #", "                    #"),
+        Rules(attempts=1, faults=1, passes=0, ticks=1, outcomes=("returns",)),
+    ),
+]
