@@ -6,10 +6,14 @@ SOURCE ?= main.py
 JOB ?= nightly
 TIME ?= $(shell date -u +%Y-%m-%dT%H:%M:00Z)
 URL ?= http://127.0.0.1:$(PORT)
+UPSTREAM ?= upstream
+VERSION ?= main
 AT_ONCE := --numprocesses 2 --dist loadgroup
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
+STORES := requirements-spanner.txt requirements-redis.txt
+OURS := $(wildcard dedup tests/template benchmarks examples)
 
-.PHONY: help run deliver test test-all lint lint-terraform mutants bench
+.PHONY: help run deliver test-job test test-all lint lint-terraform upgrade mutants bench
 
 help: ## List the verbs.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -24,19 +28,30 @@ deliver: ## Deliver a run as Cloud Scheduler does, and print the answer (JOB=nig
 	@curl --silent --show-error --include --request POST "$(URL)" --data '' \
 		--header "X-CloudScheduler-JobName: $(JOB)" --header "X-CloudScheduler-ScheduleTime: $(TIME)" --write-out '\n'
 
-test: .venv/dev-installed ## Run every test, the long ones at a smaller size (under 3 minutes).
-	@WHOLE=0 .venv/bin/pytest $(AT_ONCE)
+test-job: .venv/dev-installed ## Run your tests, and see that main.py is wired as it is deployed (seconds).
+	@.venv/bin/pytest
 
-test-all: .venv/dev-installed ## Run every test whole.
-	@WHOLE=1 .venv/bin/pytest $(AT_ONCE)
+test: test-job ## Run every test, the template's long ones at a smaller size (under 3 minutes).
+	@if [ -d tests/template ]; then WHOLE=0 .venv/bin/pytest tests/template $(AT_ONCE); fi
 
-lint: .venv/dev-installed ## Check style (ruff) and types (mypy).
+test-all: test-job ## Run every test whole.
+	@if [ -d tests/template ]; then .venv/bin/pytest tests/template $(AT_ONCE) -m "not alone" && .venv/bin/pytest tests/template -m alone; fi
+
+lint: .venv/dev-installed ## Check the template's style (ruff) and types (mypy), and your code for what is surely wrong.
+	@.venv/bin/ruff check --config .ci/ruff.toml $(OURS)
+	@.venv/bin/ruff format --check --config .ci/ruff.toml $(OURS)
+	@.venv/bin/mypy --config-file .ci/mypy.ini
 	@.venv/bin/ruff check .
-	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy
+	@if grep -q '^\[tool\.ruff\.format' pyproject.toml; then .venv/bin/ruff format --check .; fi
+	@if grep -q '^\[tool\.mypy' pyproject.toml; then .venv/bin/mypy; fi
 
 lint-terraform: .local/checkov/installed ## Look for what is insecure in terraform/ (checkov; 100 packages, in an environment of their own).
-	@.local/checkov/bin/checkov --directory terraform --framework terraform --skip-download --quiet --compact
+	@rm -rf .local/checkov/terraform && mkdir .local/checkov/terraform
+	@cp $(filter-out terraform/backend.tf,$(wildcard terraform/*.tf)) .local/checkov/terraform
+	@.local/checkov/bin/checkov --directory .local/checkov/terraform --framework terraform --skip-download --quiet --compact
+
+upgrade: ## Merge the template's newest version, and run your tests on it (UPSTREAM=upstream VERSION=main).
+	@.ci/upgrade "$(UPSTREAM)" "$(VERSION)"
 
 mutants: .venv/dev-installed ## Sow faults into the code, one at a time, and see that the tests catch 95 % of them (25 minutes).
 	@.venv/bin/python -m tests.template.mutants
@@ -54,7 +69,7 @@ bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers
 	@.venv/bin/pip install --quiet --requirement $<
 	@touch $@
 
-.venv/dev-installed: requirements-dev.txt requirements.txt requirements-spanner.txt requirements-redis.txt requirements-workflows.txt | .venv
+.venv/dev-installed: requirements-dev.txt requirements.txt $(STORES) requirements-workflows.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<
 	@.venv/bin/pip install --quiet --no-deps --requirement requirements-workflows.txt
 	@touch $@ .venv/run-installed

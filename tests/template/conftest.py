@@ -8,8 +8,22 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
+from tests.template import ROOT
 from tests.template.emulator import Emulator, EmulatorMissing, RedisServer, firestore_emulator, redis_server, spanner_emulator
+from tests.template.shipped import SHIPPED
 from tests.template.size import WHOLE
+
+# A fork may delete these folders; what is about them then isn't collected.
+ABOUT = {
+    "benchmarks": ["test_benchmarks.py"],
+    "docs": ["test_benchmarks.py", "test_docs.py", "test_readme.py"],
+    "examples": ["e2e/test_examples.py", "e2e/test_long_job.py", "e2e/test_workflow.py"],
+}
+OF_A_FORK = ["test_readme.py", "test_shipped.py"]
+"""They look into what a fork owns."""
+
+collect_ignore = ["shipped", *(test for folder, tests in ABOUT.items() if not (ROOT / folder).is_dir() for test in tests)]
+collect_ignore += [] if SHIPPED else OF_A_FORK
 
 
 @pytest.fixture(scope="session")
@@ -96,3 +110,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     ]
     if counts:
         terminalreporter.write_line(f"stores: {', '.join(counts)}")
+    if not SHIPPED:
+        terminalreporter.write_line(
+            f"not run, since a fork owns what they look into (SHIPPED=1 runs them): {', '.join(OF_A_FORK)}"
+        )

@@ -1,4 +1,4 @@
-"""README and docs say what is so: their commands run, their links lead somewhere, their examples are tests."""
+"""Docs say what is so: their commands run, their links lead somewhere, their examples are tests."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from tests.template import ROOT
 from tests.template.cli.conftest import House, environ_of
 from tests.template.cli.test_scheduler import StillClock
 from tests.template.contract.harness import SQLiteHarness
+from tests.template.shipped import MAIN_PY, SHIPPED
 from tests.template.size import WHOLE
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OWN = [ROOT / "README.md", ROOT / "CHANGELOG.md"] if SHIPPED else []
+PAGES = [*OWN, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 
@@ -130,7 +132,7 @@ def test_the_example_of_a_forks_test_is_a_test(tmp_path: Path) -> None:
     """The example in docs/testing.md passes as it stands, in a project that is nothing but a fork's file."""
     [example] = blocks((ROOT / "docs" / "testing.md").read_text(), "python")
     (tmp_path / "test_job.py").write_text(example)
-    (tmp_path / "main.py").write_text((ROOT / "main.py").read_text())
+    (tmp_path / "main.py").write_text(MAIN_PY.read_text())
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_job.py"],
         cwd=tmp_path,

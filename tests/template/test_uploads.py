@@ -19,7 +19,8 @@ FUNCTION = {
 }
 NOT_OF_THE_FUNCTION = [
     ".ci/run", ".gcloudignore-build", "Makefile", "README.md", "cloudbuild.yaml", "docs/deploy.md", "pyproject.toml",
-    "requirements-dev.txt", "terraform/function.tf", "terraform/production.tfvars", "tests/test_job.py", "tests/template/conftest.py",
+    "requirements-dev.txt", "terraform/function.tf", "terraform/production.tfvars", "tests/test_job.py",
+    "tests/template/conftest.py",
 ]  # fmt: skip
 LEFT_BEHIND = [
     ".git/config",

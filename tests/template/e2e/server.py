@@ -19,7 +19,6 @@ from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER
 from tests.template import ROOT
 from tests.template.emulator import free_port
 
-MAIN_JOB = ROOT / "main.py"
 LEDGER_JOB = Path(__file__).parent / "jobs" / "ledger.py"
 START_SECONDS = 30
 

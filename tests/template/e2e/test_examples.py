@@ -228,14 +228,8 @@ def test_a_container_holds_what_is_there() -> None:
 def test_every_example_is_tried() -> None:
     """Each folder of examples/ has a README that says how to try it, and how to deploy it."""
     folders = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and path.name != "__pycache__")
-    assert folders == EXAMPLES == sorted(CHECKS)
+    assert folders == EXAMPLES
+    assert set(EXAMPLES) <= set(CHECKS)
     for name in EXAMPLES:
         assert len(commands(name)) >= 2
         assert "## Deploy it" in (ROOT / "examples" / name / "README.md").read_text()
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/requirements.txt")), ids=lambda path: path.parent.name)
-def test_an_example_pins_what_the_template_pins(path: Path) -> None:
-    """An example is deployed with the template's own versions."""
-    ours = {line for line in (ROOT / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")}
-    assert set(path.read_text().split()) == ours

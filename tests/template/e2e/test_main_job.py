@@ -13,7 +13,8 @@ from dedup.record import Status
 from tests.template.e2e.conftest import Serve, StoreInUse, run_id
 from tests.template.e2e.jobs.ledger import SECRET
 from tests.template.e2e.ledger import Ledger, overlaps
-from tests.template.e2e.server import MAIN_JOB, NotStarted, Reply, Server, deliver_until_200, serving
+from tests.template.e2e.server import NotStarted, Reply, Server, deliver_until_200, serving
+from tests.template.shipped import MAIN_PY
 
 NOON = "2026-10-16T12:00:00Z"
 NAMED = ("X-CloudScheduler-JobName", "nightly")
@@ -22,7 +23,7 @@ TIMED = ("X-CloudScheduler-ScheduleTime", NOON)
 
 def test_main_py_runs_a_run_and_skips_its_duplicate(serve: Serve, store: StoreInUse) -> None:
     """functions-framework alone serves main.py: the first delivery of a run is processed, the next one is skipped."""
-    server = serve(store, MAIN_JOB)
+    server = serve(store, MAIN_PY)
 
     first, second = server.deliver(), server.deliver()
 
@@ -225,7 +226,7 @@ def test_an_unreachable_store_runs_nothing(unreachable: tuple[Server, Future[Rep
 def test_wrong_settings_stop_the_start(serve: Serve, sqlite: StoreInUse) -> None:
     """The start ends with one error that names every variable that is wrong, and no traceback stands before it."""
     with pytest.raises(NotStarted) as stopped:
-        serve(sqlite, MAIN_JOB, DEDUP_LEASE_SECONDS="soon", DEDUP_RENEWAL="true")
+        serve(sqlite, MAIN_PY, DEDUP_LEASE_SECONDS="soon", DEDUP_RENEWAL="true")
 
     assert stopped.value.exit_code != 0
     assert stopped.value.output.startswith("Error: the environment is wrong:\n")
