@@ -312,6 +312,6 @@ def _module(url: str) -> ModuleType:
         return importlib.import_module(f"dedup.stores.{module}")
     except ModuleNotFoundError as missing:
         raise ValueError(
-            f"the store {name!r} needs a package that isn't there, {missing.name}: pip install -r requirements-{module}.txt; "
-            "and copy the line of that file to requirements.txt, which is what is deployed"
+            f"the store {name!r} needs a package that isn't there, {missing.name}: add the line "
+            f"-r dedup/stores/requirements-{module}.txt to requirements.txt, which is what is deployed, and install that"
         ) from missing

@@ -105,8 +105,8 @@ def test_an_image_is_pinned(step: str) -> None:
 
 def test_the_build_knows_verbs_of_the_makefile() -> None:
     """What the build makes are targets of the Makefile."""
-    made = re.findall(r"^ *(?:\S*/)?make (\S+)$", "\n".join(step["script"] for step in STEPS.values()), flags=re.MULTILINE)
-    assert made == [".venv/dev-installed", "lint", "test"]
+    made = re.findall(r"(?:^ *|; then )(?:\S*/)?make ([^\s;]+)", "\n".join(step["script"] for step in STEPS.values()), flags=re.MULTILINE)
+    assert made == [".venv/dev-installed", "lint", "test-job", "test"]
     for target in made:
         assert f"\n{target}:" in (ROOT / "Makefile").read_text()
 
@@ -116,15 +116,36 @@ def test_a_build_without_substitutions_plans_staging(cloud_build: CloudBuild) ->
     build = cloud_build.submit()
     assert not build.failed
     assert build.calls == [
-        "-chdir=terraform fmt -check -recursive",
         "-chdir=terraform init -backend=false -input=false",
         "-chdir=terraform validate",
-        "-chdir=terraform test",
         "-chdir=terraform plan -input=false -lock-timeout=5m -var-file=staging.tfvars -out=staging.tfplan",
     ]
     assert "planned as if nothing were there yet" in build.output
     assert "Not applied. To apply it, add _APPLY=true and _STATE_BUCKET" in build.output
     assert not (cloud_build.workspace / "terraform" / "backend.tf").exists()
+
+
+def test_the_whole_suite_is_asked_for(cloud_build: CloudBuild) -> None:
+    """With _TESTS=all the template's own tests run before anything is planned, terraform's among them."""
+    build = cloud_build.submit(_TESTS="all")
+    assert not build.failed
+    assert build.calls[:3] == [
+        "-chdir=terraform init -backend=false -input=false",
+        "-chdir=terraform validate",
+        "-chdir=terraform test",
+    ]
+
+
+@pytest.mark.parametrize(("tests", "made"), [("job", ["test-job"]), ("all", ["test-job", "test"])])
+def test_what_is_made(cloud_build: CloudBuild, tests: str, made: list[str]) -> None:
+    """A build makes the fork's tests, and the whole suite only where it is asked to."""
+    venv = cloud_build.workspace / ".venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "make").write_text('#!/bin/sh\necho "$*" >>made.txt\n')
+    (venv / "make").chmod(0o755)
+    build = cloud_build.submit(steps=["test-the-job", "test-the-template-if-asked-to"], _TESTS=tests)
+    assert not build.failed
+    assert (cloud_build.workspace / "made.txt").read_text().split() == made
 
 
 def test_an_apply_that_is_asked_for(cloud_build: CloudBuild) -> None:
@@ -156,6 +177,7 @@ def test_a_plan_against_the_state_is_not_applied(cloud_build: CloudBuild) -> Non
         ({"_APPLY": "", "_STATE_BUCKET": "my-state"}, '_APPLY is "". It is true or false.'),
         ({"_STATE_BUCKET": "gs://my-state"}, "a bucket's bare name"),
         ({"_STATE_BUCKET": "my-state/folder"}, "a bucket's bare name"),
+        ({"_TESTS": "none"}, '_TESTS is "none". It is job or all.'),
         ({"_ENVIRONMENT": "nowhere"}, "there is no terraform/nowhere.tfvars"),
         ({"_ENVIRONMENT": "../terraform/staging"}, "It names an environment"),
         ({"_ENVIRONMENT": ""}, "It names an environment"),
@@ -175,6 +197,6 @@ def test_what_cannot_be_done_is_refused(cloud_build: CloudBuild, substitutions: 
 @pytest.mark.parametrize("step", TERRAFORM_STEPS[1:])
 def test_a_failure_of_terraform_ends_the_build(cloud_build: CloudBuild, step: str) -> None:
     """A command of terraform that fails fails its step, and no other command of the step is run."""
-    build = cloud_build.submit(steps=[step], terraform_exits=1, _STATE_BUCKET="my-state", _APPLY="true")
+    build = cloud_build.submit(steps=[step], terraform_exits=1, _STATE_BUCKET="my-state", _APPLY="true", _TESTS="all")
     assert build.failed
     assert len(build.calls) == 1

@@ -337,13 +337,13 @@ def test_a_redis_url_is_read(url: str, server: Server, prefix: str) -> None:
 @pytest.mark.parametrize(
     ("url", "package", "file"),
     [
-        ("spanner://p/runs/runs", "google.cloud.spanner", "requirements-spanner.txt"),
-        ("redis://10.0.0.3", "redis", "requirements-redis.txt"),
-        ("rediss://10.0.0.3", "redis", "requirements-redis.txt"),
+        ("spanner://p/runs/runs", "google.cloud.spanner", "dedup/stores/requirements-spanner.txt"),
+        ("redis://10.0.0.3", "redis", "dedup/stores/requirements-redis.txt"),
+        ("rediss://10.0.0.3", "redis", "dedup/stores/requirements-redis.txt"),
     ],
 )
 def test_a_store_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, url: str, package: str, file: str) -> None:
-    """A store whose library isn't installed is a fault that names it, and what to run; the file is there."""
+    """A store whose library isn't installed is a fault that names it, and the line to add; the file is there."""
     if package == "google.cloud.spanner":
         monkeypatch.delattr("google.cloud.spanner")
     for module in ("dedup.stores.spanner", "dedup.stores.redis"):
@@ -351,7 +351,7 @@ def test_a_store_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch, url: 
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
     [fault] = faults(DEDUP_STORE=url)
     assert package in fault
-    assert f"pip install -r {file}" in fault
+    assert f"add the line -r {file} to requirements.txt" in fault
     assert (ROOT / file).exists()
 
 
