@@ -10,7 +10,7 @@ UPSTREAM ?= upstream
 VERSION ?= main
 AT_ONCE := --numprocesses 2 --dist loadgroup
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
-STORES := requirements-spanner.txt requirements-redis.txt
+STORES := $(wildcard dedup/stores/requirements-*.txt)
 OURS := $(wildcard dedup tests/template benchmarks examples)
 
 .PHONY: help run deliver test-job test test-all lint lint-terraform upgrade mutants bench

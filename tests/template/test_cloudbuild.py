@@ -105,7 +105,9 @@ def test_an_image_is_pinned(step: str) -> None:
 
 def test_the_build_knows_verbs_of_the_makefile() -> None:
     """What the build makes are targets of the Makefile."""
-    made = re.findall(r"(?:^ *|; then )(?:\S*/)?make ([^\s;]+)", "\n".join(step["script"] for step in STEPS.values()), flags=re.MULTILINE)
+    made = re.findall(
+        r"(?:^ *|; then )(?:\S*/)?make ([^\s;]+)", "\n".join(step["script"] for step in STEPS.values()), flags=re.MULTILINE
+    )
     assert made == [".venv/dev-installed", "lint", "test-job", "test"]
     for target in made:
         assert f"\n{target}:" in (ROOT / "Makefile").read_text()

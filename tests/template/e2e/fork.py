@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +77,7 @@ class Fork:
         return subprocess.run(
             command,
             cwd=self.folder,
-            env={**kept, **git, **names, **environ},
+            env={**kept, **git, **names, "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache"), **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -111,7 +112,7 @@ class Fork:
         for name in ("run-installed", "dev-installed"):
             (venv / name).touch()
             if newer:
-                os.utime(venv / name, (2**32 - 1, 2**32 - 1))
+                os.utime(venv / name, (time.time() + 3600,) * 2)
 
 
 def template(folder: Path) -> Fork:
