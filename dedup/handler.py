@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -91,7 +91,7 @@ INTERRUPTED = Outcome("interrupted", 500, "error: interrupted", logging.ERROR)
 
 def handle(
     request: Request,
-    job: Job,
+    job: Job | Mapping[str, Job],
     *,
     delivery: Callable[[Request], Delivery] | None = None,
     settings: Settings | None = None,
@@ -103,7 +103,8 @@ def handle(
 
     Args:
         request: Cloud Scheduler's.
-        job: is given the Run. It may return a short summary; it raises to be retried, and PermanentError not to be.
+        job: is given the Run. It may return a short summary; it raises to be retried, and PermanentError not to be. It may be
+            an `async def`. Several jobs come by their ids: the one that is delivered is run, and no other id is accepted.
         delivery: how a request is read; None: by Cloud Scheduler's headers. A service that other callers call gives
             `from_idempotency_key` with its name.
         settings: other than the environment's.
@@ -134,6 +135,7 @@ def handle(
                 delivered = delivery(request)
             else:
                 delivered = from_request(request, scope=settings.scope, manual_runs=settings.manual_runs, now=clock.utcnow())
+            chosen = _choose_job(job, delivered.job_name)
         except BadDelivery as refusal:
             return answer.of(BAD_DELIVERY, refusal)
 
@@ -149,7 +151,7 @@ def handle(
         if decision is not Decision.CLAIM:
             return answer.of(NOT_RUN[decision])
 
-        returned, raised = _run_job(job, run, lease, answer.watch.job(claim, clock.utcnow()))
+        returned, raised = _run_job(chosen, run, lease, answer.watch.job(claim, clock.utcnow()))
         aborted = raised is not None and not isinstance(raised, Exception)
         attempt = Attempt(store, claim, lease, INTERRUPTED_SECONDS if aborted else FINISH_SECONDS)
         if raised is None or returned:
@@ -159,6 +161,19 @@ def handle(
         if raised is not None and aborted:
             raise raised
         return answer.of(outcome, fault)
+
+
+def _choose_job(job: Job | Mapping[str, Job], job_name: str) -> Job:
+    """The job that a delivery is for.
+
+    Raises:
+        BadDelivery: there are several, and none of that name.
+    """
+    if not isinstance(job, Mapping):
+        return job
+    if job_name not in job:
+        raise BadDelivery(f"there is no job {job_name!r} here, but {', '.join(sorted(job)) or 'none at all'}")
+    return job[job_name]
 
 
 def _new_claim(delivery: Delivery, settings: Settings) -> Claim:
@@ -200,13 +215,30 @@ def _run_job(job: Job, run: Run, lease: Lease, watched: telemetry.Step) -> tuple
     raised: BaseException | None = None
     try:
         with lease, watched:
-            returned.append(job(run))
+            value = job(run)
+            if inspect.isawaitable(value):
+                _await(value, returned)
+            else:
+                returned.append(value)
     except BaseException as struck:
         raised = struck
     if any(inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value) for value in returned):
-        not_run = TypeError("the job has not run: it is a coroutine or a generator, and must be a plain function")
+        not_run = TypeError("the job has not run: it is a generator, and must be a function, plain or async")
         return [], raised if raised is not None else not_run
     return returned, raised
+
+
+def _await(value: Awaitable[Any], returned: list[Any]) -> None:
+    """Runs an async job to its end, in this thread.
+
+    What it returns is noted within the loop: a time-out that strikes while the loop is closed finds the job done.
+    """
+    import asyncio  # nobody else needs it: a cold start doesn't pay for it
+
+    async def note() -> None:
+        returned.append(await value)
+
+    asyncio.run(note())
 
 
 @dataclass(frozen=True, slots=True)

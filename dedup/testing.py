@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import functions_framework
@@ -40,7 +40,11 @@ NOON = "2026-10-16T12:00:00Z"
 
 @contextmanager
 def scheduler(
-    source: str | Path = "main.py", target: str = "handle_scheduled_job", *, settings: Settings | None = None
+    source: str | Path = "main.py",
+    target: str = "handle_scheduled_job",
+    *,
+    settings: Settings | None = None,
+    job: handler.Job | None = None,
 ) -> Iterator[Scheduler]:
     """Loads a function as functions-framework does, and gives it a store of its own for as long as the `with` lasts.
 
@@ -48,12 +52,16 @@ def scheduler(
         source: the file.
         target: the function in it.
         settings: other than the defaults; their store is not used, and a scope is not understood here.
+        job: done in place of whatever the function hands to `dedup.handle`, to try all but the job itself.
     """
     settings = settings if settings is not None else Settings()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         clock = MovableClock()
         store = SQLiteRunStore(Path(folder) / "runs.db", clock=clock.time, monotonic=clock.monotonic)
-        with mock.patch.multiple(handler, _settings=replace(settings, scope=()), _store=store, _clock=clock):
+        replaced: dict[str, Any] = {"_settings": replace(settings, scope=()), "_store": store, "_clock": clock}
+        if job is not None:
+            replaced["_choose_job"] = lambda *_: job
+        with mock.patch.multiple(handler, **replaced):
             app: Flask = functions_framework.create_app(target, str(source))  # type: ignore[no-untyped-call]
             yield Scheduler(app, store, clock, settings)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,7 +22,9 @@ from werkzeug.exceptions import ClientDisconnected
 import dedup
 import dedup.handler
 from dedup import LeaseLost, PermanentError, Run, telemetry
+from dedup.auth import Unauthenticated
 from dedup.delivery import ManualRuns, ScopePart
+from dedup.handler import Job
 from dedup.lease import Lease
 from dedup.record import Decision, Ending, RunRecord, Status
 from dedup.settings import Settings
@@ -96,13 +100,9 @@ class House:
     ran: int = 0
     """How often a job was started."""
 
-    def deliver(self, job: Callable[[Run], Any] = lambda run: "done", **how: Any) -> Response:
+    def deliver(self, job: Job | Mapping[str, Job] = lambda run: "done", **how: Any) -> Response:
         """Delivers the run once, and checks what holds for every answer."""
-
-        def counted(run: Run) -> Any:
-            self.ran += 1
-            return job(run)
-
+        counted = {name: self._counted(one) for name, one in job.items()} if isinstance(job, Mapping) else self._counted(job)
         how = {"method": "POST", "headers": HEADERS} | how
         try:
             with app.test_request_context(**how):
@@ -117,6 +117,13 @@ class House:
         assert SECRET not in body
         assert "Traceback" not in body
         return response
+
+    def _counted(self, job: Job) -> Job:
+        def counted(run: Run) -> Any:
+            self.ran += 1
+            return job(run)
+
+        return counted
 
     @property
     def line(self) -> dict[str, Any]:
@@ -843,13 +850,122 @@ def test_an_attempt_that_is_paused_again_and_again_gives_up(house: House) -> Non
     assert house.store.seconds == [dedup.handler.INTERRUPTED_SECONDS]
 
 
-async def a_coroutine(run: Run) -> str:
-    """A job that does nothing when it is called."""
-    return "done"
+class AnAwaitable:
+    """What a library's own kind of coroutine is."""
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0).__await__()
+        return "done"
+
+
+class AsyncCall:
+    """A job that is an object."""
+
+    async def __call__(self, run: Run) -> str:
+        """Does it."""
+        return await a_coroutine(run)
+
+
+async def a_coroutine(run: Run, result: str = "done") -> str:
+    """A job that waits for something, and looks at its run from there."""
+    await asyncio.sleep(0)
+    run.ensure_held()
+    return result
+
+
+@pytest.mark.parametrize("job", [a_coroutine, partial(a_coroutine, result="done"), AsyncCall(), lambda run: AnAwaitable()])
+def test_an_async_job_is_run(house: House, job: Job) -> None:
+    """A coroutine is run to its end, and what it returns is kept."""
+    assert seen(house.deliver(job)) == (200, "Run processed", RUN_ID, None)
+    assert house.record is not None
+    assert house.record.result == "done"
+
+
+def test_an_async_job_sees_the_context_of_its_delivery(house: House) -> None:
+    """Context variables that are set around a delivery, such as a trace, are set in the coroutine."""
+    context = contextvars.ContextVar("context", default="none")
+    context.set("the delivery's")
+
+    async def job(run: Run) -> str:
+        return context.get()
+
+    house.deliver(job)
+    assert house.record is not None
+    assert house.record.result == "the delivery's"
+
+
+@pytest.mark.parametrize(
+    ("raised", "body", "status"),
+    [(ValueError(SECRET), "error: job failed", None), (PermanentError(SECRET), "error: job failed for good", Status.FAILED)],
+)
+def test_an_async_job_that_raises(house: House, raised: Exception, body: str, status: Status | None) -> None:
+    """What a coroutine raises counts as what a plain job raises."""
+
+    async def job(run: Run) -> None:
+        await asyncio.sleep(0)
+        raise raised
+
+    assert seen(house.deliver(job))[:2] == (500, body)
+    assert (house.record.status if house.record is not None else None) is status
+
+
+def test_an_interruption_of_an_async_job(house: House) -> None:
+    """A worker's abort in the middle of a coroutine releases the run, and goes on up."""
+
+    async def job(run: Run) -> None:
+        await asyncio.sleep(0)
+        raise Abort
+
+    interrupt(house, Abort, job)
+    assert house.record is None
+
+
+def test_an_interruption_after_an_async_job_has_returned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time-out that strikes while the loop is closed finds the job done: its run is completed, and never released."""
+    run = asyncio.run
+
+    def struck(job: Any) -> None:
+        run(job)
+        raise Abort
+
+    monkeypatch.setattr(asyncio, "run", struck)
+    interrupt(house, Abort, a_coroutine)
+    assert house.status is Status.COMPLETED
+
+
+def test_one_of_several_jobs_is_run(house: House) -> None:
+    """Of several jobs, the one is run that is named by the delivery."""
+    assert house.deliver({"hourly": fail, "nightly": lambda run: "exported"}).status_code == 200
+    assert house.record is not None
+    assert house.record.result == "exported"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "there"), [({"weekly": fail, "hourly": fail}, "hourly, weekly"), ({}, "none at all")], ids=["others", "none"]
+)
+def test_a_job_that_is_not_among_several_is_refused(house: House, jobs: dict[str, Job], there: str) -> None:
+    """A delivery for a job that isn't there is a 400 that lists those that are; nothing is run or stored."""
+    response = house.deliver(jobs)
+    assert seen(response) == (400, f"error: there is no job 'nightly' here, but {there}", None, None)
+    assert (house.ran, house.store.calls) == (0, [])
+    assert house.line["outcome"] == "bad_delivery"
+
+
+def test_several_jobs_are_told_to_nobody_who_may_not_call(house: House) -> None:
+    """Who is refused isn't told which jobs there are."""
+
+    class Nobody:
+        def check(self, request: Any) -> None:
+            raise Unauthenticated("no token")
+
+    with app.test_request_context(method="POST", headers=HEADERS):
+        response = dedup.handler.handle(request, {"hourly": fail}, store=house.store, clock=house.clock, auth=Nobody())
+    assert response.status_code == 401
+    assert b"hourly" not in response.get_data()
 
 
 async def an_async_generator(run: Run) -> AsyncIterator[str]:
-    """Likewise."""
+    """A job that does nothing when it is called."""
     yield "done"
 
 
@@ -858,14 +974,18 @@ def a_generator(run: Run) -> Iterator[str]:
     yield "done"
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize("job", [a_coroutine, an_async_generator, a_generator])
+async def a_generator_in_the_end(run: Run) -> Iterator[str]:
+    """Likewise, though it is awaited."""
+    return a_generator(run)
+
+
+@pytest.mark.parametrize("job", [an_async_generator, a_generator, a_generator_in_the_end])
 def test_a_job_that_only_promises_to_run_has_failed(house: House, job: Callable[[Run], Any]) -> None:
-    """A coroutine or a generator has not run by being called: its run is not recorded as done, and the log says why."""
+    """A generator has not run by being called: its run is not recorded as done, and the log says why."""
     assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
     assert house.record is None
     assert "TypeError: the job has not run: " in house.line["stack_trace"]
-    assert house.line["stack_trace"].endswith(", and must be a plain function\n")
+    assert house.line["stack_trace"].endswith(", and must be a function, plain or async\n")
 
 
 def test_an_interruption_of_a_job_that_only_promises_to_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

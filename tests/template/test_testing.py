@@ -33,13 +33,20 @@ def handle_scheduled_job(request):
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[testing.Scheduler]:
     """Cloud Scheduler, for a job of our own."""
-    (tmp_path / "main.py").write_text(JOB)
-    with testing.scheduler(tmp_path / "main.py") as scheduler:
+    with testing.scheduler(main_py(tmp_path)) as scheduler:
         yield scheduler
 
 
-def test_the_forks_own_function_is_called() -> None:
-    """main.py as it is is loaded and called, with a store that is gone afterwards."""
+def main_py(folder: Path) -> Path:
+    """A fork's file."""
+    file = folder / "main.py"
+    file.write_text(JOB)
+    return file
+
+
+def test_the_forks_own_function_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word about it, the folder's main.py is loaded and called, with a store that is gone afterwards."""
+    monkeypatch.chdir(main_py(tmp_path).parent)
     with testing.scheduler() as scheduler:
         assert scheduler.deliver().text == "Run processed"
         assert scheduler.deliver().text == "Duplicate run skipped"
@@ -48,10 +55,10 @@ def test_the_forks_own_function_is_called() -> None:
     assert not path.exists()
 
 
-def test_each_test_has_a_store_of_its_own() -> None:
+def test_each_test_has_a_store_of_its_own(tmp_path: Path) -> None:
     """A run that one store has is new to the next."""
     for _ in range(2):
-        with testing.scheduler() as scheduler:
+        with testing.scheduler(main_py(tmp_path)) as scheduler:
             assert scheduler.deliver().text == "Run processed"
 
 
@@ -109,11 +116,27 @@ def test_a_job_can_lose_its_lease_in_the_middle(scheduler: testing.Scheduler) ->
     assert scheduler.deliver().text == "Run processed"
 
 
-def test_the_process_is_as_before() -> None:
+@pytest.mark.parametrize("jobs", ["run_job_logic", '{"nightly": run_job_logic}', '{"hourly": run_job_logic}'])
+def test_another_job_takes_the_place_of_the_forks(tmp_path: Path, jobs: str) -> None:
+    """With `job`, all of a function but its own jobs is tried, however many it has and whatever they are called."""
+    file = main_py(tmp_path)
+    file.write_text(JOB.replace("(request, run_job_logic)", f"(request, {jobs})"))
+    with testing.scheduler(file, job=lambda run: "another") as scheduler:
+        assert [scheduler.deliver().text for _ in range(2)] == ["Run processed", "Duplicate run skipped"]
+        record = scheduler.record()
+    assert record is not None
+    assert record.result == "another"
+    assert sys.modules["main"].done == []
+
+
+def test_the_process_is_as_before(tmp_path: Path) -> None:
     """After the `with`, the handler has its own store, settings and clock again."""
     from dedup import handler
 
-    before = handler._store, handler._settings, handler._clock
-    with testing.scheduler():
-        assert handler._store is not before[0]
-    assert (handler._store, handler._settings, handler._clock) == before
+    def now() -> tuple[object, ...]:
+        return handler._store, handler._settings, handler._clock, handler._choose_job
+
+    before = now()
+    with testing.scheduler(main_py(tmp_path), job=lambda run: None):
+        assert not set(map(id, now())) & set(map(id, before))
+    assert now() == before
