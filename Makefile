@@ -54,7 +54,7 @@ bench: .venv/dev-installed ## Measure what deduplication costs, beside its peers
 	@.venv/bin/pip install --quiet --requirement $<
 	@touch $@
 
-.venv/dev-installed: requirements-dev.txt requirements.txt requirements-spanner.txt requirements-redis.txt requirements-workflows.txt | .venv
+.venv/dev-installed: requirements-dev.txt requirements.txt dedup/stores/requirements-spanner.txt dedup/stores/requirements-redis.txt requirements-workflows.txt | .venv
 	@.venv/bin/pip install --quiet --requirement $<
 	@.venv/bin/pip install --quiet --no-deps --requirement requirements-workflows.txt
 	@touch $@ .venv/run-installed
