@@ -33,6 +33,9 @@ drafts/old/
 !/Übersicht 2026/
 !/a-b
 !/a-^!
+!/a.b
+!/xe
+!/x\u0301y
 !/folder_that_is_a_file/
 !/left_out_again/
 /left_out_again
@@ -54,12 +57,16 @@ DEPLOYED = {
     "Übersicht 2026/März.csv": b"\xff\xfe",
     "a-b": b"a hyphen makes ranges in patterns",
     "a-^!/x.py": b"",
+    "a.b": b"a letter beside the hyphen",
+    "xe": b"a letter with which the next accent would be one",
+    "x\u0301y": b"",
 }
 LEFT_OUT = [
     ".env", ".git/config", ".gcloudignore-build", "notes.txt", "mai", "main", "main.pyc", "main.py.bak", "main.py~",
     "dedup_old/__init__.py", "dedu/x.py", "dedup.py", "d", "r/x", "requirements.txt.orig", "requirements-dev.txt",
     "reports_old/x.py", "Übersicht 2025/März.csv", "Übersicht 2026.zip", "Ü/x", "U\u0308bersicht 2026/x", "a", "a-", "a-c",
-    "a-bc", "a-^", "a-^!x", "ab", "folder_that_is_a_file", "left_out_again/x.py", "dedup/__pycache__/run.pyc",
+    "a-bc", "a-^", "a-^!x", "ab", "x", "xz", "x\u00e9", "x\u0301", "xey",
+    "folder_that_is_a_file", "left_out_again/x.py", "dedup/__pycache__/run.pyc",
     "reports/__pycache__/x.pyc", "reports/templates/__pycache__/deep/x.pyc", "reports/x.tmp",
     "reports/templates/x.tmp/x.txt", "reports/raw/x.csv", "reports/raw/deep/x.csv", "reports/drafts/old/x.txt",
     "reports/templates/drafts/old/x.txt", "reports/1.csv", ".venv/bin/python", "terraform/terraform.tfstate",
