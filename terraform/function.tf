@@ -2,7 +2,7 @@
 
 locals {
   # What variables of this module decide, and no other does. A misspelt DEDUP_ name would stop the function's start.
-  decided = "^(DEDUP_.*|GOOGLE_CLOUD_PROJECT|THREADS)$"
+  decided = "^(DEDUP_.*|GOOGLE_CLOUD_PROJECT|THREADS${local.memorystore_has_ca ? "|${local.memorystore_ca_variable}" : ""})$"
   secrets = merge(var.secret_environment_variables, local.store_secret)
   in_vpc  = var.network != null
 }

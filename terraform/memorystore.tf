@@ -24,10 +24,11 @@ locals {
       ]
     ]
   ])) : null
-  memorystore_options = local.memorystore_has_ca ? "?ca=/workspace/server-ca.pem${local.memorystore_by_iam ? "&auth=iam" : ""}" : ""
+  memorystore_options = local.memorystore_has_ca ? "?ca=env:${local.memorystore_ca_variable}${local.memorystore_by_iam ? "&auth=iam" : ""}" : ""
 
-  # TLS wherever the certificate authority is known. It is deployed with the source, which Cloud Functions lays out in /workspace.
-  memorystore_has_ca = local.creates_memorystore || var.memorystore.ca != null
+  # TLS wherever the certificate authority is known.
+  memorystore_ca_variable = "REDIS_CA"
+  memorystore_has_ca      = local.creates_memorystore || var.memorystore.ca != null
   memorystore_ca = local.creates_memorystore ? join("\n", flatten([
     for authority in google_memorystore_instance.runs[0].managed_server_ca : authority.ca_certs[*].certificates
   ])) : var.memorystore.ca

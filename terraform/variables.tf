@@ -245,8 +245,8 @@ variable "store" {
     error_message = "store is firestore, spanner or memorystore."
   }
   validation {
-    condition     = contains(keys(local.store_lines), var.store) ? contains(local.packages, local.store_packages[var.store]) : true
-    error_message = "store = \"${var.store}\" needs a package that ${local.uploaded_requirements} doesn't list. Add this line to it: ${lookup(local.store_lines, var.store, "")}"
+    condition     = lookup(local.has_library, var.store, true)
+    error_message = "store = \"${var.store}\" needs a package that ${local.uploaded_requirements} doesn't list. Add this line to it: -r ${lookup(local.store_requirements, var.store, "")}"
   }
 }
 
@@ -326,7 +326,7 @@ variable "spanner_instance" {
 }
 
 variable "memorystore" {
-  description = "A server that is there, Redis or Valkey with cluster mode disabled: its host and port, its certificate authority as PEM where it speaks TLS, and where it is signed in to by IAM (Valkey) the instance's whole name. Where it wants a password, in place of all that but ca: the id of a secret that holds the whole DEDUP_STORE (with TLS, it ends in ?ca=/workspace/server-ca.pem)."
+  description = "A server that is there, Redis or Valkey with cluster mode disabled: its host and port, its certificate authority as PEM where it speaks TLS, and where it is signed in to by IAM (Valkey) the instance's whole name. Where it wants a password, in place of all that but ca: the id of a secret that holds the whole DEDUP_STORE (with ca, it ends in ?ca=env:REDIS_CA)."
   type = object({
     host     = optional(string)
     port     = optional(number, 6379)
@@ -380,7 +380,7 @@ variable "subnetwork" {
 # The function
 
 variable "source_dir" {
-  description = "A folder with a main.py and a requirements.txt to deploy instead of this repository's; dedup/ is always this repository's."
+  description = "A folder with a main.py and a requirements.txt to deploy instead of this repository's. One with a dedup/ of its own, a copy or a link, is deployed as it is; any other with this repository's, and text alone. What of it is deployed, its .gcloudignore says, or this repository's where it has none."
   type        = string
   default     = null
 

@@ -78,6 +78,8 @@ class Server:
     tls: bool = False
     ca: str | None = None
     """The file of the certificate authority that the server's certificate is of; None: those that this machine trusts."""
+    ca_data: str | None = field(default=None, repr=False)
+    """The same as PEM text, in place of a file."""
     iam: bool = False
     """The password is an access token of this service account's."""
 
@@ -294,7 +296,7 @@ class RedisRunStore:
             secrets = {"credential_provider": _AccessToken()}
         if server.ca is not None and not Path(server.ca).is_file():  # the library would take it for a server out of reach
             raise StoreUnavailable(f"Redis at {server}: there is no file {server.ca}, which DEDUP_STORE names as its ca")
-        tls: dict[str, Any] = {"ssl_ca_certs": server.ca} if server.tls else {}
+        tls: dict[str, Any] = {"ssl_ca_certs": server.ca, "ssl_ca_data": server.ca_data} if server.tls else {}
         pool = _Connections(
             connection_class=_BoundedTLSConnection if server.tls else _BoundedConnection,
             max_connections=MOST_CONNECTIONS,
@@ -327,7 +329,8 @@ class RedisRunStore:
 def from_url(url: str) -> RedisRunStore:
     """Makes the store of `redis://USER:PASSWORD@HOST:PORT/DB?prefix=NAME`, or `rediss://` for TLS.
 
-    Options: `prefix` of the keys, `auth=iam`, and with TLS `ca`, the file of the server's certificate authority.
+    Options: `prefix` of the keys, `auth=iam`, and with TLS `ca`, the file of the server's certificate authority, or `env:NAME`
+    for the environment variable that holds it as PEM.
 
     Raises:
         ValueError: what is wrong with the URL, which may hold a password and isn't shown.
@@ -353,6 +356,7 @@ def from_url(url: str) -> RedisRunStore:
         raise ValueError("its auth is something other than iam, or there is a password beside it: it is one or the other")
     if ca is not None and not (tls and ca):
         raise ValueError("its ca is blank, or without TLS: write rediss://HOST:PORT?ca=FILE")
+    ca_data = _authority(ca.removeprefix("env:")) if ca is not None and ca.startswith("env:") else None
     server = Server(
         host=host,
         port=port or 6379,
@@ -360,10 +364,25 @@ def from_url(url: str) -> RedisRunStore:
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,
         tls=tls,
-        ca=ca,
+        ca=None if ca_data is not None else ca,
+        ca_data=ca_data,
         iam=auth == "iam",
     )
     return RedisRunStore(server, prefix)
+
+
+def _authority(variable: str) -> str:
+    """Reads certificates out of an environment variable. If they are none, later the server would seem to be at fault."""
+    pem = os.environ.get(variable, "")
+    if not pem.strip():
+        raise ValueError(
+            f"its ca names the environment variable {variable!r}, which is missing or empty: it needs the PEM text"
+        )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem)
+    except (ssl.SSLError, TypeError, ValueError):
+        raise ValueError(f"its ca names the environment variable {variable!r}, which holds no certificate as PEM") from None
+    return pem
 
 
 _REMEDIES: dict[type[Exception], str] = {

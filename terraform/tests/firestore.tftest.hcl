@@ -14,6 +14,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/another_job"
 }
 
 run "a_database_of_its_own_is_created" {

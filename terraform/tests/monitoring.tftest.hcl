@@ -15,6 +15,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/another_job"
 }
 
 run "alerts_are_always_made" {

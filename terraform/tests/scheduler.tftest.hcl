@@ -14,6 +14,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/another_job"
 }
 
 run "three_values_make_a_job" {

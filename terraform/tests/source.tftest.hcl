@@ -1,4 +1,5 @@
-# What is deployed. That the archive holds what .gcloudignore lets through is shown by tests/template/terraform/test_source.py.
+# What is deployed, of folders that are these tests' own. That the archive holds what .gcloudignore lets through, byte for byte, is shown by
+# tests/template/terraform/test_source.py.
 
 mock_provider "google" {
   source          = "./tests/mocks/google"
@@ -14,18 +15,22 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/own_dedup"
 }
 
-run "the_source_is_this_repository" {
+run "a_folder_with_dedup_is_archived_as_it_is" {
   command = plan
 
   assert {
-    condition     = alltrue([for file in ["main.py", "requirements.txt", "dedup/__init__.py", "dedup/stores/firestore.py"] : contains(data.archive_file.source.source[*].filename, file)])
-    error_message = "The archive holds the job, its packages, and dedup/."
+    condition     = data.archive_file.source.source_dir == abspath("./tests/own_dedup") && length(data.archive_file.source.source) == 0
+    error_message = "The folder is archived as a whole: what it holds needn't be text."
   }
   assert {
-    condition     = alltrue([for file in data.archive_file.source.source[*].filename : file == "main.py" || file == "requirements.txt" || (startswith(file, "dedup/") && !strcontains(file, "__pycache__"))])
-    error_message = "The archive holds nothing else."
+    condition = data.archive_file.source.excludes == toset([
+      "[!/./a/d]*", ".[!/]*", "a[!-/]*", "a-", "a-[!/b]*", "a-b[!/]*", "d", "d[!/e]*", "de", "de[!/d]*", "ded", "ded[!/u]*", "dedu", "dedu[!/p]*", "dedup[!/]*",
+      "**/*/__pycache__/*", "**/*/*.t[!/]p", "**/*/*.t[!/]p/*", "dedup/raw/*", "old/raw", "old/raw/*", "**/*/old/raw", "**/*/old/raw/*",
+    ])
+    error_message = "Left out is every name at the top that isn't let through, and what a line leaves out below."
   }
   assert {
     condition     = data.archive_file.source.type == "zip" && data.archive_file.source.output_file_mode == "0644"
@@ -70,6 +75,11 @@ run "another_folder_is_archived_with_this_dedup" {
 
   variables {
     source_dir = "./tests/another_job"
+  }
+
+  assert {
+    condition     = data.archive_file.source.source_dir == null && data.archive_file.source.excludes == null
+    error_message = "The archive is put together, file by file."
   }
 
   assert {

@@ -22,7 +22,7 @@ run "firestore_needs_nothing_of_the_others" {
   command = plan
 
   variables {
-    source_dir = null
+    environment = { REDIS_CA = "the job's own" }
   }
 
   assert {
@@ -36,6 +36,10 @@ run "firestore_needs_nothing_of_the_others" {
   assert {
     condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["DEDUP_STORE"] == "firestore://my-project/scheduled-job-runs-beef?collection=scheduler_runs"
     error_message = "The function opens the Firestore database."
+  }
+  assert {
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["REDIS_CA"] == "the job's own"
+    error_message = "A name is free that only Memorystore needs."
   }
   assert {
     condition     = length(google_cloudfunctions2_function.job.service_config[0].direct_vpc_network_interface) == 0
@@ -257,12 +261,12 @@ run "memorystore_is_created" {
     error_message = "The function's account gets at the instance of the runs alone."
   }
   assert {
-    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["DEDUP_STORE"] == "rediss://10.128.0.2:6379/0?ca=/workspace/server-ca.pem&auth=iam"
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["DEDUP_STORE"] == "rediss://10.128.0.2:6379/0?ca=env:REDIS_CA&auth=iam"
     error_message = "The function opens the primary, by TLS and IAM."
   }
   assert {
-    condition     = one([for source in data.archive_file.source.source : source.content if source.filename == "server-ca.pem"]) == "root\nnew\nchain"
-    error_message = "All certificates of the instance's authority are deployed with the source."
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["REDIS_CA"] == "root\nnew\nchain"
+    error_message = "The function is given all certificates of the instance's authority."
   }
   assert {
     condition     = [for interface in google_cloudfunctions2_function.job.service_config[0].direct_vpc_network_interface : interface.network] == ["default"] && google_cloudfunctions2_function.job.service_config[0].direct_vpc_egress == "VPC_EGRESS_PRIVATE_RANGES_ONLY"
@@ -318,8 +322,8 @@ run "a_redis_server_that_is_there_is_used" {
     error_message = "The function opens the server."
   }
   assert {
-    condition     = !contains(data.archive_file.source.source[*].filename, "server-ca.pem")
-    error_message = "There is no certificate authority to deploy."
+    condition     = !contains(keys(google_cloudfunctions2_function.job.service_config[0].environment_variables), "REDIS_CA")
+    error_message = "There is no certificate authority to give."
   }
   assert {
     condition     = output.database == "10.0.0.3:6379"
@@ -338,12 +342,12 @@ run "a_valkey_instance_that_is_there_is_used" {
   }
 
   assert {
-    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["DEDUP_STORE"] == "rediss://10.0.0.3:6380/0?ca=/workspace/server-ca.pem&auth=iam"
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["DEDUP_STORE"] == "rediss://10.0.0.3:6380/0?ca=env:REDIS_CA&auth=iam"
     error_message = "The function opens the instance by TLS and IAM."
   }
   assert {
-    condition     = one([for source in data.archive_file.source.source : source.content if source.filename == "server-ca.pem"]) == "PEM"
-    error_message = "The certificate authority is deployed with the source."
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["REDIS_CA"] == "PEM"
+    error_message = "The function is given the certificate authority."
   }
   assert {
     condition     = google_project_iam_member.runtime_memorystore_user[0].project == "data-project" && google_project_iam_member.runtime_memorystore_user[0].condition[0].expression == "resource.name == \"projects/data-project/locations/us-central1/instances/main\""
@@ -382,8 +386,8 @@ run "a_server_with_a_password_is_used" {
     error_message = "Secret Manager's API is enabled."
   }
   assert {
-    condition     = contains(data.archive_file.source.source[*].filename, "server-ca.pem")
-    error_message = "The certificate authority is deployed for it."
+    condition     = google_cloudfunctions2_function.job.service_config[0].environment_variables["REDIS_CA"] == "PEM"
+    error_message = "The function is given the certificate authority, which the URL names."
   }
 }
 
@@ -396,6 +400,20 @@ run "a_store_whose_library_isnt_uploaded_is_refused" {
   }
 
   expect_failures = [var.store]
+}
+
+run "the_variable_of_the_authority_is_taken" {
+  command = plan
+
+  variables {
+    store           = "memorystore"
+    create_database = false
+    memorystore     = { host = "10.0.0.3", ca = "PEM" }
+    network         = "default"
+    environment     = { REDIS_CA = "another" }
+  }
+
+  expect_failures = [var.environment]
 }
 
 run "what_doesnt_belong_together_is_refused" {

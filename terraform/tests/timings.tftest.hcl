@@ -15,6 +15,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/another_job"
 }
 
 run "an_attempt_of_120_s_is_the_default" {

@@ -14,6 +14,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   schedule   = "30 2 * * *"
+  source_dir = "./tests/another_job"
 }
 
 run "malformed_values_are_refused" {
@@ -150,7 +151,6 @@ run "null_is_the_default" {
     database_id                  = null
     database_location            = null
     delete_database              = null
-    source_dir                   = null
     runtime                      = null
     environment                  = null
     secret_environment_variables = null

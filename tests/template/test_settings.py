@@ -160,6 +160,8 @@ NOT_SECONDS = ["0", "-1", "+5", "5s", "300.5", "1e3", "1_000", "five", "\u0663\u
                 "redis://:secret@10.0.0.3?auth=iam",
                 "redis://10.0.0.3?ca=ca.pem",
                 "rediss://10.0.0.3?ca=",
+                "rediss://10.0.0.3?ca=env:",
+                "redis://10.0.0.3?ca=env:REDIS_CA",
             )
         ),
     ],
@@ -332,6 +334,27 @@ def test_a_redis_url_is_read(url: str, server: Server, prefix: str) -> None:
     store = open_store(url)
     assert isinstance(store, RedisRunStore)
     assert (store.server, store.prefix) == (server, prefix)
+
+
+@pytest.mark.parametrize(
+    ("pem", "told"),
+    [
+        (None, "is missing or empty"),
+        (" ", "is missing or empty"),
+        ("-----BEGIN", "holds no certificate as PEM"),
+        ("é", "holds no certificate as PEM"),
+    ],
+    ids=["missing", "blank", "cut off", "not ASCII"],
+)
+def test_an_authority_that_isnt_in_its_variable(monkeypatch: pytest.MonkeyPatch, pem: str | None, told: str) -> None:
+    """A variable that should hold the certificate authority and doesn't stops the start, with its name."""
+    monkeypatch.delenv("REDIS_CA", raising=False)
+    if pem is not None:
+        monkeypatch.setenv("REDIS_CA", pem)
+    [fault] = faults(DEDUP_STORE="rediss://10.0.0.3?ca=env:REDIS_CA")
+    assert fault.startswith("DEDUP_STORE: ")
+    assert "'REDIS_CA'" in fault
+    assert told in fault
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.template import ROOT
+from tests.template.e2e.fork import OURS, divided
+from tests.template.terraform.workspace import OF_A_FORK
 
-FUNCTION = {
-    str(file.relative_to(ROOT))
-    for file in [ROOT / "main.py", ROOT / "requirements.txt", *(ROOT / "dedup").rglob("*")]
-    if file.is_file() and "__pycache__" not in file.parts
+FUNCTION = {"main.py", "requirements.txt"} | {
+    str(file.relative_to(ROOT)) for file in (ROOT / "dedup").rglob("*") if file.is_file() and "__pycache__" not in file.parts
 }
 NOT_OF_THE_FUNCTION = [
     ".ci/run", ".gcloudignore-build", "Makefile", "README.md", "cloudbuild.yaml", "docs/deploy.md", "pyproject.toml",
@@ -41,18 +41,18 @@ Uploads = Callable[[str, Iterable[str]], set[str]]
 
 @pytest.fixture
 def uploads(tmp_path: Path) -> Uploads:
-    """Says which of these files gcloud uploads by an ignore file, from a folder that has them all."""
+    """Says which of these files gcloud uploads by the text of an ignore file, from a folder that has them all."""
     gcloud = shutil.which("gcloud")
     if gcloud is None:
         pytest.skip("no gcloud, which says what it uploads: install google-cloud-cli")
 
-    def listed(ignore_file: str, files: Iterable[str]) -> set[str]:
+    def listed(ignored: str, files: Iterable[str]) -> set[str]:
         folder = tmp_path / "folder"
         for file in files:
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).touch()
-        shutil.copy(ROOT / ".gitignore", folder)
-        shutil.copy(ROOT / ignore_file, folder / ".gcloudignore")  # meta list-files-for-upload takes no --ignore-file
+        (folder / ".gitignore").write_text(divided(".gitignore")[0])
+        (folder / ".gcloudignore").write_text(ignored)  # meta list-files-for-upload takes no --ignore-file
         quiet = {"CLOUDSDK_CONFIG": str(tmp_path / "config"), "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "1"}
         command = [gcloud, "meta", "list-files-for-upload", str(folder)]
         listing = subprocess.run(command, env=os.environ | quiet, capture_output=True, text=True, check=False)
@@ -64,8 +64,8 @@ def uploads(tmp_path: Path) -> Uploads:
 
 @pytest.fixture
 def repository() -> set[str]:
-    """All files that git keeps, or would."""
-    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    """The template's files, those that git keeps, or would."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", *OURS]
     try:
         listing = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -76,13 +76,13 @@ def repository() -> set[str]:
 
 
 def test_a_deployment_uploads_the_function(uploads: Uploads) -> None:
-    """A deployment by gcloud uploads main.py, requirements.txt and dedup/, and nothing else."""
-    assert uploads(".gcloudignore", [*FUNCTION, *NOT_OF_THE_FUNCTION, *LEFT_BEHIND]) == FUNCTION
+    """A deployment by gcloud uploads main.py, requirements.txt and dedup/, and nothing else, if no line lets through more."""
+    assert uploads(OF_A_FORK[".gcloudignore"], [*FUNCTION, *NOT_OF_THE_FUNCTION, *LEFT_BEHIND]) == FUNCTION
 
 
 def test_a_build_uploads_the_repository(uploads: Uploads, repository: set[str]) -> None:
     """A build by gcloud that names .gcloudignore-build uploads all that git keeps, and nothing else."""
-    uploaded = uploads(".gcloudignore-build", [*repository, *LEFT_BEHIND])
+    uploaded = uploads((ROOT / ".gcloudignore-build").read_text(), [*repository, *LEFT_BEHIND])
     assert uploaded == repository
     assert not uploaded & set(LEFT_BEHIND)
-    assert {"Makefile", "terraform/function.tf", "tests/template/conftest.py", ".gcloudignore", ".gitignore"} <= uploaded
+    assert {"Makefile", "terraform/function.tf", "tests/template/conftest.py", ".gitattributes"} <= uploaded

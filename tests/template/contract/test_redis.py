@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -634,14 +635,37 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return key, made
 
 
-def test_tls_by_url(certificate: tuple[Path, Path], redis: RedisServer) -> None:
-    """`rediss://` speaks TLS, and takes only a server whose certificate is of the authority that it is given."""
+def test_tls_by_url(certificate: tuple[Path, Path], redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`rediss://` speaks TLS, and takes only a server whose certificate is of the authority that a file or a variable holds."""
     key, made = certificate
+    monkeypatch.setenv("REDIS_CA", made.read_text())
     with tls_server(key, made) as server:
-        store = open_store(f"rediss://127.0.0.1:{server.port}?ca={made}")
-        assert store.claim_run(a_claim()) is Decision.CLAIM
+        store, claim = open_store(f"rediss://127.0.0.1:{server.port}?ca={made}"), a_claim()
+        assert store.claim_run(claim) is Decision.CLAIM
+        assert open_store(f"rediss://127.0.0.1:{server.port}?ca=env:REDIS_CA").finish_run(claim, Ending.COMPLETED)
         distrusting = RedisRunStore(Server(host="127.0.0.1", port=server.port, tls=True), sleep=no_wait)
         assert "CERTIFICATE_VERIFY_FAILED" in refusal(lambda: distrusting.claim_run(a_claim()))
+
+
+def test_an_authority_out_of_a_variable(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `ca=env:NAME` a server is spoken to whose certificate is of the authority in that variable, and no other server."""
+    key, made = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made, key)
+    monkeypatch.setenv("REDIS_CA", made.read_text())
+
+    def serve() -> None:
+        for _ in range(2):
+            connection, _ = listening.accept()
+            with suppress(ssl.SSLError), context.wrap_socket(connection, server_side=True) as trusted:
+                trusted.recv(1024)
+                trusted.sendall(b"-NOAUTH who are you?\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"rediss://127.0.0.1:{listening.getsockname()[1]}"
+        assert "who are you?" in refusal(lambda: open_store(f"{url}?ca=env:REDIS_CA").claim_run(a_claim()))
+        assert "CERTIFICATE_VERIFY_FAILED" in refusal(lambda: open_store(url).claim_run(a_claim()))
 
 
 class tls_server:  # noqa: N801

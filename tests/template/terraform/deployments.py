@@ -11,6 +11,8 @@ from tests.template import ROOT
 from tests.template.size import WHOLE
 from tests.template.terraform.workspace import REQUIRED
 
+ANOTHER_JOB = {"source_dir": str(ROOT / "terraform" / "tests" / "another_job")}
+"""A folder without dedup/."""
 OTHER_STORES = {"source_dir": str(ROOT / "terraform" / "tests" / "other_stores")}
 """A job whose requirements.txt lists the libraries of all stores."""
 
@@ -23,6 +25,7 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
         for seconds in TIMEOUTS
     },
     "everything_said": REQUIRED
+    | ANOTHER_JOB
     | {
         "name": "everything-said",
         "timeout_seconds": 300,
@@ -36,7 +39,6 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
         "database_id": "(default)",
         "secret_environment_variables": {"API_KEY": {"secret": "api-key"}},
         "jobs": {"hourly": {"schedule": "5 * * * *", "max_doublings": 2}},
-        "source_dir": str(ROOT / "terraform" / "examples" / "over_documented_example" / "function"),
     },
     # What is created has its name said, so that the roles on it are known in the plan.
     "spanner": REQUIRED

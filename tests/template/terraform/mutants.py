@@ -29,7 +29,7 @@ NOTICED_BY = {
     "memorystore.tf": ("stores",),
     "monitoring.tf": ("monitoring",),
     "scheduler.tf": ("scheduler", "timings"),
-    "source.tf": ("source", "stores", "function"),
+    "source.tf": ("source", "function"),
     "spanner.tf": ("stores",),
     "store.tf": ("firestore",),
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from tests.template import ROOT
 from tests.template.size import WHOLE
 from tests.template.terraform.deployments import OTHER_STORES
-from tests.template.terraform.workspace import Terraform
+from tests.template.terraform.workspace import OF_A_FORK, Terraform
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")]
 
@@ -64,24 +66,29 @@ def test_values_that_contradict_each_other(terraform: Terraform) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "line"),
-    [("spanner", "requirements-spanner.txt"), ("memorystore", "requirements-redis.txt")],
+    ("store", "file"),
+    [("spanner", "dedup/stores/requirements-spanner.txt"), ("memorystore", "dedup/stores/requirements-redis.txt")],
     ids=["spanner", "redis"],
 )
-def test_a_store_whose_library_isnt_uploaded(store: str, line: str, terraform: Terraform) -> None:
-    """A store is refused whose library the uploaded requirements.txt doesn't list, with that file and the line to add."""
-    folder = ROOT / "terraform" / "tests" / "another_job"
-    network = {"network": "default"} if store == "memorystore" else {}
+def test_a_store_whose_library_isnt_uploaded(store: str, file: str, terraform: Terraform, tmp_path: Path) -> None:
+    """A store is refused until the uploaded requirements.txt lists its library, by that line, or by the pinned one itself."""
+    for name, text in OF_A_FORK.items():
+        (tmp_path / name).write_text(text)
+    (pinned,) = (line for line in ROOT.joinpath(file).read_text().splitlines() if not line.startswith("#"))
+    variables = {"store": store, "source_dir": str(tmp_path)} | ({"network": "default"} if store == "memorystore" else {})
 
-    refused = terraform.refusals(store=store, source_dir=str(folder), **network)
+    def refused_with(*lines: str) -> dict[str, list[str]]:
+        (tmp_path / "requirements.txt").write_text("\n".join(["functions-framework==3.10.2", *lines, ""]))
+        return terraform.refusals(**variables)
 
-    (to_add,) = (pinned for pinned in ROOT.joinpath(line).read_text().splitlines() if not pinned.startswith("#"))
-    assert refused == {
-        "variable.store": one_line(
-            f"""store = "{store}" needs a package that {folder / "requirements.txt"} doesn't list. Add this line to it:
-            {to_add}"""
-        )
-    }
+    refusal = one_line(
+        f"""store = "{store}" needs a package that {tmp_path / "requirements.txt"} doesn't list. Add this line to it:
+        -r {file}"""
+    )
+    assert refused_with("flask==3.1.3", f"# -r {file}", "-r requirements-more.txt") == {"variable.store": refusal}
+    assert refused_with(f"-r {file}") == {}
+    assert refused_with(f"--requirement=./{file}  # the runs") == {}
+    assert refused_with(pinned) == {}
 
 
 def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
@@ -110,6 +117,97 @@ def test_what_a_store_needs_and_what_is_anothers(terraform: Terraform) -> None:
         "variable.network": 1,
     }
     assert unknown == {"variable.store": ["store is firestore, spanner or memorystore."]}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        ("main.py\n/*\n", {1: "the first rule must be /*, which leaves out all that no line lets through"}),
+        (
+            "/*\n!/dedup/\n# a comment\n#!include:.gitignore\n!reports/\n!/a/b\n!/*.py\n",
+            {
+                4: "write the lines of that file here",
+                5: "let through a name at the top, as !/NAME or !/NAME/; parts of it are left out by lines such as /NAME/PART/",
+                6: "let through a name at the top, as !/NAME or !/NAME/; parts of it are left out by lines such as /NAME/PART/",
+                7: "let through a name at the top, as !/NAME or !/NAME/; parts of it are left out by lines such as /NAME/PART/",
+            },
+        ),
+        (
+            "/*\n\\!x\n!/[a]\na\tb\n{a,b}\n!/dedup/ \n tmp\n! /a\n!/a /\n",
+            {
+                **dict.fromkeys(
+                    (2, 3, 4, 5),
+                    "write it without backslashes, brackets, braces and tabs; * and ? are taken where something is left out",
+                ),
+                **dict.fromkeys((6, 7, 8, 9), "leave out the blanks at its start, and beside its last slash"),
+            },
+        ),
+        (
+            "/*\n./a\n!/..\n**/a\na/**\n*\n*/a\na//b\n/\n",
+            {
+                **dict.fromkeys((2, 3), "write it without . and .. as names"),
+                **dict.fromkeys((4, 5), "write it without **: a line that doesn't start with a slash holds at any depth"),
+                **dict.fromkeys((6, 7, 8, 9), "write it as NAME, or as /PATH from the top"),
+            },
+        ),
+    ],
+    ids=["another first rule", "what is let through", "letters", "what is left out"],
+)
+def test_lines_that_gcloud_reads_otherwise(ignored: str, told: Mapping[int, str], terraform: Terraform, tmp_path: Path) -> None:
+    """What Terraform can't read in .gcloudignore as gcloud does is refused: each such line, with what to write."""
+    for name, text in (OF_A_FORK | {".gcloudignore": ignored}).items():
+        (tmp_path / name).write_text(text)
+
+    refused = terraform.refusals(source_dir=str(tmp_path))
+
+    written = dict(enumerate(ignored.split("\n"), 1))
+    lines = " ".join(f'Line {number}, "{written[number]}": {reason}.' for number, reason in told.items())
+    assert refused == {"data.archive_file": [f"Terraform can't read {tmp_path}/.gcloudignore as gcloud does. {lines}"]}
+
+
+@pytest.mark.parametrize(
+    ("ignored", "told"),
+    [
+        (b"", "It has no rule: the first must be /*, which leaves out all that no line lets through."),
+        (
+            "/*\n!/u\u0308ber/\n".encode(),
+            """It isn't there, or isn't text in UTF-8, or has letters that are written as two, a letter and its accent: type
+            such names anew.""",
+        ),
+    ],
+    ids=["empty", "decomposed letters"],
+)
+def test_a_gcloudignore_that_cant_be_read(ignored: bytes, told: str, terraform: Terraform, tmp_path: Path) -> None:
+    """A .gcloudignore without a rule, or whose letters Terraform would change, is refused with the reason."""
+    for name, text in OF_A_FORK.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / ".gcloudignore").write_bytes(ignored)
+
+    refused = terraform.refusals(source_dir=str(tmp_path))
+
+    assert refused == {
+        "data.archive_file": [f"Terraform can't read {tmp_path}/.gcloudignore as gcloud does. {one_line(told)[0]}"]
+    }
+
+
+def test_a_folder_without_dedup_that_isnt_text(terraform: Terraform, tmp_path: Path) -> None:
+    """A folder that would get this repository's dedup/ is refused for each file that Terraform would change."""
+    for name, text in OF_A_FORK.items():
+        (tmp_path / name).write_text(text + ("!/data/\n" if name == ".gcloudignore" else ""))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "text.txt").write_text("\u00e9\n")
+    (tmp_path / "data" / "accents.txt").write_text("e\u0301\n")
+    (tmp_path / "data" / "logo.png").write_bytes(b"\x89PNG")
+
+    refused = terraform.refusals(source_dir=str(tmp_path))
+
+    assert refused == {
+        "data.archive_file": one_line(
+            f"""A folder without dedup/ is deployed as text alone, and these are no text in UTF-8 that stays as it is:
+            {tmp_path}/data/accents.txt, {tmp_path}/data/logo.png. Put a copy of dedup/, or a link to it, into {tmp_path}: then
+            all of it is deployed as it is."""
+        )
+    }
 
 
 def test_more_jobs(terraform: Terraform) -> None:

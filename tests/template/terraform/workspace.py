@@ -13,23 +13,18 @@ from typing import Any
 
 from tests.template import ROOT
 
-READ_BY_TERRAFORM = (
-    "terraform",
-    "examples",
-    "dedup",
-    "main.py",
-    "requirements.txt",
-    "requirements-spanner.txt",
-    "requirements-redis.txt",
-    ".gcloudignore",
-)
+OF_THE_TEMPLATE = ("terraform", "examples", "dedup")
+"""What Terraform reads and no fork changes; a fork may have no examples."""
+OF_A_FORK = {
+    "main.py": '"""A job of the tests\' own."""\n',
+    "requirements.txt": "# What it needs.\nfunctions-framework==3.10.2\n",
+    ".gcloudignore": "# What is deployed.\n/*\n!/main.py\n!/requirements.txt\n!/dedup/\n__pycache__/\n",
+}
+"""What a fork writes itself: the tests have their own, so that they say the same in each."""
 OLDEST = (1, 11)
 """The module itself takes Terraform 1.9; mocks that the plan knows came with 1.11."""
 REQUIRED = {"project_id": "my-project", "region": "us-central1", "schedule": "30 2 * * *"}
 """The three variables without a default."""
-
-NOT_DEPLOYED = ("dedup/__pycache__/run.cpython-311.pyc", "dedup/stores/__pycache__/sqlite.cpython-311.pyc", ".env", "notes.txt")
-"""What a working copy has beside the source."""
 
 _NOWHERE = "http://127.0.0.1:9"
 """A proxy that isn't there: whatever a provider is, it reaches nothing beyond this machine."""
@@ -137,13 +132,12 @@ class Terraform:
 
 def copy_repository(to: Path) -> Path:
     """Copies what Terraform reads, and leaves there what a working copy also has; returns the copy."""
-    for name in READ_BY_TERRAFORM:
-        source = ROOT / name
-        if source.is_dir():
-            ignored = shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfplan", "__pycache__")
-            shutil.copytree(source, to / name, ignore=ignored)
-        else:
-            shutil.copy(source, to / name)
+    others = (".terraform*", "*.tfstate*", "*.tfplan", "*.tfvars", "*.tfvars.json", "backend.tf", "__pycache__")
+    for name in OF_THE_TEMPLATE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns(*others))
+    for name, text in OF_A_FORK.items():
+        (to / name).write_text(text)
     for leftover in (
         "dedup/__pycache__/run.cpython-311.pyc",
         "dedup/stores/__pycache__/x.pyc",

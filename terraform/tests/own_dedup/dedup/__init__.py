@@ -1,0 +1,1 @@
+"""It stands for a copy of dedup/, or a link to it."""

@@ -1,0 +1,1 @@
+"""A job in a folder that has a dedup/ of its own."""
