@@ -143,7 +143,7 @@ resource "google_storage_bucket" "source" {
   # checkov:skip=CKV_GCP_78: objects are named by their hash, and never written twice
 
   project                     = var.project_id
-  name                        = "${var.project_id}-${var.name}-source"
+  name                        = "${replace(var.project_id, "/[.:]/", "-")}-${var.name}-source" # example.com:my-project is no bucket's name
   location                    = var.region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"

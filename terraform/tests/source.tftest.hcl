@@ -99,3 +99,16 @@ run "another_folder_is_archived_with_this_dedup" {
     error_message = "Nothing else of the other folder is deployed."
   }
 }
+
+run "the_bucket_of_a_project_that_belongs_to_a_domain" {
+  command = plan
+
+  variables {
+    project_id = "example.com:my-project"
+  }
+
+  assert {
+    condition     = google_storage_bucket.source.name == "example-com-my-project-scheduled-job-source"
+    error_message = "A bucket's name has neither colons nor, without proof that the domain is one's own, dots."
+  }
+}

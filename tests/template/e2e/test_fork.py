@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.template.e2e.fork import DIVIDED, Fork, fork_of, template
 from tests.template.size import WHOLE
+from tests.template.terraform.workspace import Terraform, TerraformMissing, terraform_version
 
 long = pytest.mark.skipif(not WHOLE, reason="takes long: WHOLE=0")
 
@@ -155,6 +158,7 @@ KINDS = [
     with_its_own_tests_alone,
 ]
 Kind = Callable[[Fork], None]
+Plan = Callable[[Kind], tuple[dict[str, Any], Path]]
 
 
 def tfvars(*lines: str) -> str:
@@ -244,6 +248,67 @@ def test_the_suite_is_green_without_what_was_deleted(fork: Fork) -> None:
         ".venv/bin/pytest", "tests/template", "-q", "-k", quick, "-n", "2", "--dist", "loadgroup", timeout=580, WHOLE="0"
     )
     assert " failed" not in ran
+
+
+@pytest.fixture(scope="module")
+def planned(upstream: Fork, tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """Plans a fork's production, and gives the plan and the archive that it deploys."""
+
+    def plan(kind: Kind) -> tuple[dict[str, Any], Path]:
+        fork = fork_of(upstream, tmp_path_factory.mktemp("planned") / "fork")
+        fork.write("terraform/production.tfvars", tfvars())
+        kind(fork)
+        terraform = Terraform(fork.folder / "terraform")
+        try:
+            terraform_version()
+            terraform.init()
+        except TerraformMissing as missing:
+            pytest.skip(str(missing))
+        planned = terraform.plan("-var-file=production.tfvars")
+        [archive] = terraform.folder.glob(".terraform/*-source.zip")
+        return planned, archive
+
+    return plan
+
+
+@pytest.mark.xdist_group("terraform")
+@pytest.mark.parametrize("kind", [with_a_module, with_a_package], ids=name)
+@long
+def test_what_a_fork_adds_is_deployed(planned: Plan, kind: Kind) -> None:
+    """Terraform deploys a fork's modules and packages byte for byte, and none of its tests or notes."""
+    with zipfile.ZipFile(planned(kind)[1]) as archive:
+        deployed = {name: archive.read(name) for name in archive.namelist()}
+    added = {name for name in deployed if not name.startswith("dedup/")} - {"main.py", "requirements.txt"}
+    assert (
+        added
+        == {
+            with_a_module: {"reports.py"},
+            with_a_package: {"model/__init__.py", "model/weights/__init__.py", "model/weights/größe 1.bin"},
+        }[kind]
+    )
+    assert deployed.get("model/weights/größe 1.bin", bytes(range(256))) == bytes(range(256))
+
+
+@pytest.mark.xdist_group("terraform")
+@pytest.mark.parametrize(
+    ("kind", "store"), [(with_spanner, "spanner://"), (with_redis, "redis://10.0.0.3")], ids=["spanner", "redis"]
+)
+@long
+def test_another_store_is_one_line(planned: Plan, kind: Kind, store: str) -> None:
+    """With one line in requirements.txt and `store` in the variables, the plan takes another store and its packages."""
+    plan, path = planned(kind)
+    [function] = [
+        resource["values"]
+        for resource in plan["planned_values"]["root_module"]["resources"]
+        if "cloudfunctions2" in resource["type"]
+    ]
+    url = function["service_config"][0]["environment_variables"].get("DEDUP_STORE", store)
+    assert url.startswith(store)
+    with zipfile.ZipFile(path) as archive:
+        lines = archive.read("requirements.txt").decode().splitlines()
+        included = lines[-1].removeprefix("-r ")
+        assert included in archive.namelist()
+    assert "functions-framework" in "".join(lines)  # Cloud Functions looks for it here, and would add another one
 
 
 def changed(upstream: Fork, folder: Path) -> Fork:
