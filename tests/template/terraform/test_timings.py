@@ -62,6 +62,7 @@ def test_no_check_fails(deployment: str, planned: Planned) -> None:
     }
 
     assert checked == {
+        f"module.{deployment}.data.archive_file.source": "pass",
         f"module.{deployment}.check.retries_end_before_the_next_tick": "pass",
         f"module.{deployment}.google_cloud_scheduler_job.job": "pass",
     }
