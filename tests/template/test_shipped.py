@@ -32,6 +32,12 @@ def test_what_is_deployed_is_pinned() -> None:
     assert sorted(line.split("==")[0] for line in PINNED) == ["flask", "functions-framework", "google-cloud-firestore"]
 
 
+def test_the_job_and_dedup_are_deployed() -> None:
+    """The lines of .gcloudignore that are shipped let through the job, its packages and dedup/."""
+    lines = [line for line in (ROOT / ".gcloudignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines == ["/*", "!/main.py", "!/requirements.txt", "!/dedup/", "__pycache__/"]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/requirements.txt")), ids=lambda path: path.parent.name)
 def test_an_example_pins_what_the_template_pins(path: Path) -> None:
     """An example is deployed with the template's own versions."""
