@@ -18,6 +18,9 @@ from dedup.record import Decision, Ending, RunRecord, Status
 
 NEVER = float("-inf")
 
+Effects = Callable[[Any], None]
+"""A job's own reads and writes: called with the transaction of the chosen store."""
+
 log = logging.getLogger("dedup")
 
 
@@ -183,7 +186,7 @@ class RunStore(Protocol):
         *,
         result: str | None = None,
         error: str | None = None,
-        effects: Callable[[Any], None] | None = None,
+        effects: Effects | None = None,
         within_seconds: float = 10.0,
     ) -> bool:
         """Ends the attempt, if the run is still its own. False: it isn't, and nothing was written. Said twice, True twice.

@@ -10,17 +10,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest import mock
 
 import grpc
 import pytest
 from google.api_core import exceptions as google
 from google.cloud import firestore
-from google.cloud.firestore_v1 import types
 
 from dedup.record import Decision, Ending, Status
 from dedup.stores import Claim, EffectsRaised, StoreUnavailable
-from dedup.stores.firestore import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS, FirestoreRunStore
+from dedup.stores.conditional import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS
+from dedup.stores.firestore import FirestoreRunStore
 from tests.template.contract.harness import A_RUN, LEASE, FirestoreHarness, a_claim
 from tests.template.contract.spy import transaction_of
 from tests.template.contract.threads import at_once
@@ -130,9 +129,10 @@ def test_every_rpc_is_bounded(harness: FirestoreHarness) -> None:
     assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
     for ending in (Ending.RELEASED, Ending.FAILED):
         assert harness.store.finish_run(harness.claimed(uuid.uuid4().hex), ending)
-    harness.claimed("b" * 64)
+    lost = harness.claimed("b" * 64)
     harness.expire_lease("b" * 64)
-    assert not harness.store.finish_run(a_claim("b" * 64), Ending.COMPLETED, effects=harness.count_one)
+    harness.claimed("b" * 64)
+    assert not harness.store.finish_run(lost, Ending.COMPLETED, effects=harness.count_one)
     assert harness.store.get_run(A_RUN)
     own = [rpc for rpc in harness.spy.rpcs if "effects/counter" not in str(rpc.request)]
     assert {rpc.method for rpc in own} == {"commit", "batch_get_documents", "begin_transaction", "rollback"}
@@ -161,20 +161,27 @@ def test_unanswered_rpcs_stay_within_the_deadline(harness: FirestoreHarness) -> 
 
 
 @pytest.mark.parametrize(
-    ("call", "longest"),
+    ("call", "before", "longest"),
     [
-        (lambda store, claim: store.claim_run(a_claim()), 16),
-        (lambda store, claim: store.renew_run(claim), 8),
-        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED), 18),
-        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED, within_seconds=5), 8),
-        (lambda store, claim: store.get_run(A_RUN), 16),
+        (lambda store, claim: store.claim_run(a_claim()), [], 16),
+        (lambda store, claim: store.renew_run(claim), [], 8),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED), [0.05], 18),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED, within_seconds=5), [0.05], 8),
+        (lambda store, claim: store.get_run(A_RUN), [], 16),
     ],
     ids=["claim", "renewal", "finish", "hurried finish", "read"],
 )
 def test_waits_between_tries(
-    harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch, call: Callable[[FirestoreRunStore, Claim], Any], longest: int
+    harness: FirestoreHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[FirestoreRunStore, Claim], Any],
+    before: list[float],
+    longest: int,
 ) -> None:
-    """Between two tries a store waits half of 0.1 s or more, then of twice as much, at most of 1 s, while its time lasts."""
+    """Between two tries a store waits half of 0.1 s or more, then of twice as much, at most of 1 s, while its time lasts.
+
+    A finish waits between its write and the reading of what became of it, whose tries begin anew.
+    """
     claim = harness.claimed()
     waited: list[float] = []
     monkeypatch.setattr("random.uniform", lambda low, high: low if (low, high) == (0.5, 1.0) else pytest.fail("other bounds"))
@@ -184,7 +191,7 @@ def test_waits_between_tries(
         harness.spy.fail(method, google.ServiceUnavailable("injected"), times=99)
     with pytest.raises(StoreUnavailable):
         call(harness.store, claim)
-    assert waited == [0.05, 0.1, 0.2, 0.4, *[0.5] * longest]
+    assert waited == [*before, 0.05, 0.1, 0.2, 0.4, *[0.5] * longest]
 
 
 def test_effects_leave_time_for_reading(harness: FirestoreHarness) -> None:
@@ -398,8 +405,7 @@ def test_write_that_changed_nothing_is_unclear(harness: FirestoreHarness) -> Non
     token = claim.token
     assert token is not None
     claim.unsettled_since = 5.0
-    with mock.patch.object(harness.store, "_commit", return_value=token):
-        fate = harness.store._write(claim, harness.store._tries(1), types.CommitRequest())
+    fate = harness.store._write(claim, harness.store._tries(1), lambda: token)
     assert (fate.name, claim.unsettled_since) == ("UNCLEAR", 5.0)
 
 

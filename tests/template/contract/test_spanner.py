@@ -15,7 +15,8 @@ from google.cloud import spanner as library
 
 from dedup.record import Decision, Ending, Status
 from dedup.stores import EffectsRaised, StoreUnavailable, open_store, spanner
-from dedup.stores.spanner import CONTENDED_CLAIMS, RPC_SECONDS, SpannerRunStore, create_schema
+from dedup.stores.conditional import CONTENDED_CLAIMS, RPC_SECONDS
+from dedup.stores.spanner import SpannerRunStore, create_schema
 from tests.template.contract.harness import A_RUN, LEASE, SpannerHarness, Ticker, a_claim
 from tests.template.contract.threads import at_once
 from tests.template.emulator import free_port, own_spanner_emulator, spanner_database
@@ -107,9 +108,10 @@ def test_completion_with_effects_costs_no_more(harness: SpannerHarness) -> None:
 
 def test_what_is_not_ours_is_rolled_back(harness: SpannerHarness) -> None:
     """A finish or a renewal of another's run leaves no lock behind."""
-    claim = a_claim()
+    claim = harness.claimed()
+    harness.expire_lease(A_RUN)
     harness.claimed()
-    assert rpcs(harness, lambda: harness.store.renew_run(claim)) == [DML, "rollback"]
+    assert rpcs(harness, lambda: harness.store.renew_run(claim)) == [DML, "rollback", READ]
     assert rpcs(harness, lambda: harness.store.finish_run(claim, Ending.COMPLETED)) == [DML, "rollback", READ]
 
 
@@ -125,9 +127,9 @@ def test_every_rpc_is_bounded(harness: SpannerHarness) -> None:
     claim = harness.claimed()
     assert harness.store.renew_run(claim)
     assert harness.store.claim_run(a_claim()) is Decision.IN_PROGRESS
-    assert not harness.store.renew_run(a_claim())
     harness.expire_lease(A_RUN)
-    claim = harness.claimed()
+    lost, claim = claim, harness.claimed()
+    assert not harness.store.renew_run(lost)
 
     def effects(transaction: Any) -> None:
         harness.count_one(transaction)
