@@ -14,7 +14,8 @@ from datetime import datetime
 from types import ModuleType
 from typing import Any, Protocol
 
-from dedup.record import Decision, Ending, RunRecord, Status
+from dedup.record import Decision, Ending, RunRecord
+from dedup.stores.selection import EVERY_RUN, Selection
 
 NEVER = float("-inf")
 
@@ -231,24 +232,8 @@ class Inspectable(RunStore, Protocol):
     lists_by_index: bool
     """Whether a listing reads no more runs than it yields."""
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
-        """Lists runs, the newest `schedule_time` first, as they are read; those without one are left out.
-
-        Args:
-            job_name: only runs of this job.
-            status: only runs of this status.
-            since: only runs scheduled then or later; aware.
-            until: only runs scheduled before that; aware.
-            limit: how many at most.
-        """
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
+        """Lists the selected runs, the newest `schedule_time` first, as they are read; those without one are left out."""
         ...
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:

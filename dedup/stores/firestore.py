@@ -20,9 +20,10 @@ from google.cloud import firestore
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.base_query import FieldFilter
 
-from dedup.record import RunRecord, Status
+from dedup.record import RunRecord
 from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
 from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, Clocks, ConditionalStore, Refused
+from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
 LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
@@ -74,28 +75,19 @@ class FirestoreRunStore(ConditionalStore):
         self._made_client: firestore.Client | None = None
         self._making_client = threading.Lock()
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first, a page at a time; reads no more documents than it yields."""
-        filters = {"job_name": job_name, "status": status.value if status is not None else None}
+        status = selection.status.value if selection.status is not None else None
         query = self._client().collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
-        for name, value in filters.items():
+        for name, is_so, value in (
+            ("job_name", "==", selection.job_name),
+            ("status", "==", status),
+            ("schedule_time", ">=", selection.since),
+            ("schedule_time", "<", selection.until),
+        ):
             if value is not None:
-                query = query.where(filter=FieldFilter(name, "==", value))
-        if since is not None:
-            query = query.where(filter=FieldFilter("schedule_time", ">=", since))
-        if until is not None:
-            query = query.where(filter=FieldFilter("schedule_time", "<", until))
-        left = float("inf") if limit is None else limit
-        while left > 0:
-            size = int(min(PAGE, left))
+                query = query.where(filter=FieldFilter(name, is_so, value))
+        for size in selection.page_sizes(PAGE):
             page = self._page(query.limit(size))
             for snapshot in page:
                 record = read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
@@ -103,7 +95,6 @@ class FirestoreRunStore(ConditionalStore):
                     yield SeenRun(snapshot.id, record, snapshot.read_time)
             if len(page) < size:
                 return
-            left -= size
             query = query.start_after(page[-1])
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:

@@ -26,9 +26,10 @@ from google.cloud.spanner_v1 import param_types
 from google.cloud.spanner_v1.database import Database
 from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
-from dedup.record import RunRecord, Status
+from dedup.record import RunRecord
 from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, read_record
 from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, SERVER_TIME, Clocks, ConditionalStore, Refused
+from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
 ROLLBACK_SECONDS = 1.0
@@ -120,36 +121,18 @@ class SpannerRunStore(ConditionalStore):
         self._made_database: _BoundedDatabase | None = None
         self._making_database = threading.Lock()
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first. Each page reads the whole table: an index on times that rise would be its one hot spot."""
-        filters: dict[str, Any] = {
-            "job_name = @job_name": job_name,
-            "status = @status": status.value if status is not None else None,
-            "schedule_time >= @since": since,
-            "schedule_time < @until": until,
-        }
-        where = ["schedule_time IS NOT NULL", *(text for text, value in filters.items() if value is not None)]
-        given = {text.rpartition("@")[2]: value for text, value in filters.items() if value is not None}
-        left = float("inf") if limit is None else limit
-        while left > 0:
-            size = int(min(PAGE, left))
-            order = f"ORDER BY schedule_time DESC, run_id DESC LIMIT {size}"
-            rows = self._select(f"WHERE {' AND '.join(where)} {order}", given, self._tries(PAGE_SECONDS, PAGE_SECONDS))
+        condition, given = selection.sql()
+        older = ""
+        for size in selection.page_sizes(PAGE):
+            where = f"WHERE {condition}{older} ORDER BY schedule_time DESC, run_id DESC LIMIT {size}"
+            rows = self._select(where, given, self._tries(PAGE_SECONDS, PAGE_SECONDS))
             page = [SeenRun(run_id, record, now) for run_id, record, now in rows]
             yield from page
             if len(page) < size:
                 return
-            left -= size
-            if "last_run" not in given:
-                where.append("(schedule_time < @last_time OR (schedule_time = @last_time AND run_id < @last_run))")
+            older = " AND (schedule_time < @last_time OR (schedule_time = @last_time AND run_id < @last_run))"
             given |= {"last_time": page[-1].record.schedule_time, "last_run": page[-1].run_id}
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:

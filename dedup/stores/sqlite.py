@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
 from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores.selection import EVERY_RUN, Selection
 
 BUSY_SECONDS = 5.0
 """How long an operation waits for another process's write; SQLite lets one write at a time."""
@@ -134,27 +135,13 @@ class SQLiteRunStore:
         with self._transaction() as (db, _):
             return _read(db, run_id)
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first, without holding up any delivery."""
-        filters = {
-            "job_name = ?": job_name,
-            "status = ?": status.value if status is not None else None,
-            "schedule_time >= ?": _stored(since) if since is not None else None,
-            "schedule_time < ?": _stored(until) if until is not None else None,
-        }
-        given = {text: value for text, value in filters.items() if value is not None}
-        where = " AND ".join(["schedule_time IS NOT NULL", *given])
-        query = f"SELECT * FROM scheduler_runs WHERE {where} ORDER BY schedule_time DESC, run_id DESC LIMIT ?"
+        condition, given = selection.sql()
+        limit = "" if selection.limit is None else f"LIMIT {selection.limit}"
+        query = f"SELECT * FROM scheduler_runs WHERE {condition} ORDER BY schedule_time DESC, run_id DESC {limit}"
         with self._reading() as (db, now):
-            for row in db.execute(query, (*given.values(), -1 if limit is None else limit)):
+            for row in db.execute(query, _columns(given)):
                 record = _record(row)
                 if record.schedule_time is not None:  # else it was edited by hand, and is no time
                     yield SeenRun(row["run_id"], record, now)
