@@ -18,7 +18,7 @@ from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, Effects, EffectsRaised, StoreUnavailable, deleted_unseen
+from dedup.stores import FINISH_SECONDS, Claim, Details, Effects, EffectsRaised, StoreUnavailable, deleted_unseen
 from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
@@ -69,6 +69,7 @@ class ConditionalStore(ABC):
     """The procedure. What says where the server is, is the store's own."""
 
     supports_effects = True
+    project: str | None
     service: str
     """What its status page is named for."""
     refused: tuple[type[Exception], ...]
@@ -124,25 +125,17 @@ class ConditionalStore(ABC):
                 return True
         return False
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Effects | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt by a change, or a delete, that is conditional on the time of our last write.
 
         An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
         that is applied while the job ends makes the condition fail; by attempt_id alone, that run would pass for recorded.
         """
+        within_seconds = details.get("within_seconds", FINISH_SECONDS)
         for_reading = min(RPC_SECONDS, within_seconds / 3)
         tries, reading = self._tries(within_seconds - for_reading), self._tries(within_seconds)
-        fields = self._end_fields(claim, ending, result, error)
-        effects = effects if ending is Ending.COMPLETED else None
+        fields = self._end_fields(claim, ending, details)
+        effects = details.get("effects") if ending is Ending.COMPLETED else None
         refused = 0
         while refused <= REFUSED_FINISHES:
             unavailable: StoreUnavailable | None = None
@@ -305,11 +298,11 @@ class ConditionalStore(ABC):
             **self._lease_fields(claim),
         }
 
-    def _end_fields(self, claim: Claim, ending: Ending, result: str | None, error: str | None) -> dict[str, Any] | None:
+    def _end_fields(self, claim: Claim, ending: Ending, details: Details) -> dict[str, Any] | None:
         """What is written at the end; None: nothing is left."""
         if ending is not Ending.RELEASED:
-            fields = {"status": ending.value, "finished_at": self._now(), "result": result, "error": error}
-            return {name: value for name, value in fields.items() if value is not None}
+            told = {name: text for name in ("result", "error") if (text := details.get(name)) is not None}
+            return {"status": ending.value, "finished_at": self._now(), **told}
         if claim.create_unclear:
             # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
             return {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
@@ -334,6 +327,9 @@ class ConditionalStore(ABC):
                 raise self._unavailable(fault) from fault
             except FAULTS as fault:
                 tries.failed(fault)
+
+    def _project_text(self) -> str:
+        return f"project {self.project}" if self.project is not None else "the environment's project"
 
     def _unavailable(self, fault: Exception) -> StoreUnavailable:
         otherwise = f"see the {self.service} status page"

@@ -204,8 +204,7 @@ class FirestoreRunStore(ConditionalStore):
         return client
 
     def _where(self) -> str:
-        project = f"project {self.project}" if self.project is not None else "the environment's project"
-        return f"Firestore, database {self.database} of {project}"
+        return f"Firestore, database {self.database} of {self._project_text()}"
 
 
 def from_url(url: str) -> FirestoreRunStore:

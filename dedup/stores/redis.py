@@ -23,7 +23,7 @@ from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
@@ -32,7 +32,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dedup.record import Decision, Ending, RunRecord
-from dedup.stores import Claim, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
+from dedup.stores import FINISH_SECONDS, Claim, Details, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
 from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
@@ -146,28 +146,22 @@ class RedisRunStore:
         claim.wrote(_moment(reply), tried_at)
         return True
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[Any], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt where the run is still its own, in one script.
 
         Raises:
             Unsupported: there are effects. What a job writes elsewhere can't be one with a script.
         """
-        if effects is not None:
+        if details.get("effects") is not None:
             raise Unsupported("Redis has no transaction to put a job's own writes in: on_commit needs Firestore or Spanner")
-        fields = {name: value for name, value in {"result": result, "error": error}.items() if value is not None}
+        told = {"result": details.get("result"), "error": details.get("error")}
+        fields = {name: text for name, text in told.items() if text is not None}
         late = "late" if claim.create_unclear else ""
         handed_over = _digits(claim.token) if claim.handed_over and claim.token is not None else ""
-        told = (claim.attempt_id, ending.value, late, handed_over, *_flat(fields))
-        reply, _, _ = self._run("finish", claim.run_id, self._tries(within_seconds), *told)
+        tries = self._tries(details.get("within_seconds", FINISH_SECONDS))
+        reply, _, _ = self._run(
+            "finish", claim.run_id, tries, claim.attempt_id, ending.value, late, handed_over, *_flat(fields)
+        )
         if not reply:
             return False
         claim.token = None

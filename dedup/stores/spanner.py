@@ -271,8 +271,7 @@ class SpannerRunStore(ConditionalStore):
             yield database
 
     def _where(self) -> str:
-        project = f"project {self.project}" if self.project is not None else "the environment's project"
-        return f"Spanner, table {self.table} of {self.instance}/{self.database}, {project}"
+        return f"Spanner, table {self.table} of {self.instance}/{self.database}, {self._project_text()}"
 
 
 def from_url(url: str) -> SpannerRunStore:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores import Claim, Details, EffectsRaised, SeenRun, StoreUnavailable, read_record
 from dedup.stores.selection import EVERY_RUN, Selection
 
 BUSY_SECONDS = 5.0
@@ -103,18 +103,10 @@ class SQLiteRunStore:
         claim.wrote(now, tried_at)
         return True
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[sqlite3.Connection], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt where the run is still its own, in one transaction, which `effects` may write into."""
-        with self._transaction(within_seconds) as (db, now):
+        effects = details.get("effects")
+        with self._transaction(details.get("within_seconds", BUSY_SECONDS)) as (db, now):
             record = _read(db, claim.run_id)
             if record is None or not claim.may_finish(record):
                 return claim.has_ended(record, ending)
@@ -126,7 +118,7 @@ class SQLiteRunStore:
                     effects(db)
                 except Exception as raised:
                     raise EffectsRaised(raised) from raised
-            ended = {"status": ending.value, "finished_at": now, "result": result, "error": error}
+            ended = {"status": ending.value, "finished_at": now, "result": details.get("result"), "error": details.get("error")}
             _update(db, claim.run_id, now, ended)
         return True
 
