@@ -6,23 +6,31 @@ cost six. Google's page "Deduplicate job requests" allows either: "transactions 
 
 from __future__ import annotations
 
-import logging
+import os
 import re
-import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
+import grpc  # type: ignore[import-untyped]
+from google import auth
 from google.api_core import exceptions as google
+from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import firestore
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.base_query import FieldFilter
+from google.cloud.firestore_v1.services.firestore import FirestoreClient
+from google.cloud.firestore_v1.services.firestore.transports.grpc import FirestoreGrpcTransport
 
 from dedup.record import RunRecord
-from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, firestore_write, read_record
+from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, firestore_read, firestore_write, read_record
 from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, Clocks, ConditionalStore, Refused
+from dedup.stores.firestore_transaction import run_in_transaction
+from dedup.stores.once import Once
 from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
@@ -32,8 +40,12 @@ LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
 PAGE = 300
 """How many runs one query of a listing reads."""
 PAGE_SECONDS = 10.0
-
-log = logging.getLogger("dedup")
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+]
+"""Those of the library's own client."""
 
 _REMEDIES: dict[type[Exception], str] = {
     google.PermissionDenied: "its service account needs roles/datastore.user on this database",
@@ -42,6 +54,41 @@ _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "set FIRESTORE_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
     OSError: "set GOOGLE_CLOUD_PROJECT, or DEDUP_STORE=firestore://PROJECT/DATABASE",
 }
+
+
+@dataclass(slots=True)
+class Connection:
+    """A way to a database: Google's generated client, and what its requests and the library's own client need besides."""
+
+    api: Any
+    project: str
+    database: str
+    """Its full name."""
+    metadata: list[tuple[str, str]]
+    credentials: Any
+
+
+def connect(project: str | None, database: str) -> Connection:
+    """Opens one channel, to the emulator where FIRESTORE_EMULATOR_HOST names one.
+
+    Args:
+        project: the project's id; None: what the environment says.
+        database: the database's id.
+    """
+    emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
+    credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    if emulator is None:
+        credentials, found = auth.default(scopes=firestore.Client.SCOPE)
+        project = project if project is not None else found
+    project = str(firestore.Client(project=project, credentials=credentials).project)
+    name = f"projects/{project}/databases/{database}"
+    metadata = [("google-cloud-resource-prefix", name)]
+    if emulator is not None:
+        channel = grpc.insecure_channel(emulator, options=CHANNEL_OPTIONS)
+        metadata.append(("authorization", "Bearer owner"))
+    else:
+        channel = FirestoreGrpcTransport.create_channel(credentials=credentials, options=CHANNEL_OPTIONS)
+    return Connection(FirestoreClient(transport=FirestoreGrpcTransport(channel=channel)), project, name, metadata, credentials)
 
 
 class FirestoreRunStore(ConditionalStore):
@@ -72,13 +119,14 @@ class FirestoreRunStore(ConditionalStore):
         self.project = project
         self.database = database
         self.collection = collection
-        self._made_client: firestore.Client | None = None
-        self._making_client = threading.Lock()
+        self._connection: Once[Connection] = Once()
 
     def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first, a page at a time; reads no more documents than it yields."""
         status = selection.status.value if selection.status is not None else None
-        query = self._client().collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
+        to = self._connected()
+        client = firestore.Client(project=to.project, database=self.database, credentials=to.credentials)
+        query = client.collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
         for name, is_so, value in (
             ("job_name", "==", selection.job_name),
             ("status", "==", status),
@@ -104,20 +152,23 @@ class FirestoreRunStore(ConditionalStore):
     # What the server does.
 
     def _connect(self, tries: Tries) -> None:
-        self._client()
+        self._connected()
 
     def _read(self, run_id: str, tries: Tries) -> tuple[RunRecord | None, datetime]:
         """Reads a run and the store's clock, which Firestore gives with a missing document too."""
-        run = self._document(run_id)
+        return self._answer(partial(self._read_once, run_id, tries), tries)
 
-        def read() -> tuple[RunRecord | None, datetime]:
-            snapshot = run.get(timeout=tries.next_timeout(), retry=None)
-            if not isinstance(snapshot.read_time, datetime):
-                # An empty answer says nothing of the run; the client makes a missing document of it, read at its own clock.
-                raise google.GoogleAPIError("the answer was empty")
-            return self._record(snapshot), snapshot.read_time
-
-        return self._answer(read, tries)
+    def _read_once(self, run_id: str, tries: Tries, transaction: bytes = b"") -> tuple[RunRecord | None, datetime]:
+        to = self._connected()
+        request = firestore_read.request(to.database, self._name(run_id), transaction)
+        read = firestore_read.answer(
+            to.api.batch_get_documents(request=request, metadata=to.metadata, timeout=tries.next_timeout(), retry=None)
+        )
+        if read is None:  # it says nothing of the run, and must not pass for a missing record
+            raise google.GoogleAPIError("the answer was empty")
+        if read.fields is None or read.updated_at is None:
+            return None, read.read_at
+        return read_record(run_id, read.fields, read.updated_at), read.read_at
 
     def _create(self, run_id: str, fields: Mapping[str, Any], tries: Tries) -> datetime:
         return self._commit(firestore_write.create(self._name(run_id), fields), tries)
@@ -129,19 +180,15 @@ class FirestoreRunStore(ConditionalStore):
         return self._commit(firestore_write.delete(self._name(run_id), token), tries)
 
     def _commit(self, commit: types.CommitRequest, tries: Tries) -> datetime:
-        client = self._client()
-        answer = client._firestore_api.commit(
-            request=commit, metadata=client._rpc_metadata, timeout=tries.next_timeout(), retry=None
-        )
+        to = self._connected()
+        answer = to.api.commit(request=commit, metadata=to.metadata, timeout=tries.next_timeout(), retry=None)
         return firestore_write.time_of(answer)
 
     def _change_with(self, effects: Effects, claim: Claim, fields: Mapping[str, Any], tries: Tries) -> datetime:
         """The one place where a transaction is needed."""
-        run = self._document(claim.run_id)
 
-        def complete(transaction: firestore.Transaction) -> None:
-            snapshot = run.get(transaction=transaction, timeout=tries.next_timeout(), retry=None)
-            record = self._record(snapshot)
+        def complete(transaction: firestore.Transaction, client: firestore.Client) -> None:
+            record, _ = self._read_once(claim.run_id, tries, transaction.id)
             # The status too: with attempt_id alone, a commit that was applied unseen would be applied again here.
             if record is None or not record.is_held_by(claim.attempt_id):
                 raise Refused
@@ -149,16 +196,14 @@ class FirestoreRunStore(ConditionalStore):
                 effects(transaction)
             except Exception as raised:
                 raise EffectsRaised(raised) from raised
-            transaction.update(run, dict(fields))
+            transaction.update(client.collection(self.collection).document(claim.run_id), dict(fields))
 
-        transaction = _BoundedTransaction(self._client(), tries)
+        to = self._connected()
+        place = {"project": to.project, "database": self.database, "credentials": to.credentials}
         try:
-            # Made anew for each call: the decorator keeps state of its transaction, and threads would share it.
-            firestore.transactional(complete)(transaction)
-        except (ValueError, *FAULTS) as fault:  # ValueError: its attempts are used up
+            return run_in_transaction(complete, to.api, tries, **place)
+        except FAULTS as fault:
             raise self._unavailable(fault) from fault
-        committed: datetime = transaction.commit_time  # type: ignore[assignment]
-        return committed
 
     # What is listed.
 
@@ -174,34 +219,19 @@ class FirestoreRunStore(ConditionalStore):
 
         return self._answer(read, tries)
 
-    def _record(self, snapshot: Any) -> RunRecord | None:
-        if not snapshot.exists:
-            return None
-        return read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
-
     # How the server is reached.
 
-    def _document(self, run_id: str) -> firestore.DocumentReference:
-        return self._client().collection(self.collection).document(run_id)
-
     def _name(self, run_id: str) -> str:
-        return f"{self._client()._database_string}/documents/{self.collection}/{run_id}"
+        return f"{self._connected().database}/documents/{self.collection}/{run_id}"
 
-    def _client(self) -> firestore.Client:
-        """The client, made at the first use: gRPC must not be started before the server forks."""
-        if self._made_client is None:
-            with self._making_client:
-                if self._made_client is None:
-                    self._made_client = self._make_client()
-        return self._made_client
+    def _connected(self) -> Connection:
+        return self._connection.get(self._connect_anew)
 
-    def _make_client(self) -> firestore.Client:
+    def _connect_anew(self) -> Connection:
         try:
-            client = firestore.Client(project=self.project, database=self.database)
-            _ = client._firestore_api  # opens the channel while we hold the lock: 30 threads opened 30 otherwise
+            return connect(self.project, self.database)
         except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
             raise self._unavailable(fault) from fault
-        return client
 
     def _where(self) -> str:
         return f"Firestore, database {self.database} of {self._project_text()}"
@@ -255,48 +285,10 @@ def sees_ttl_policy(url: str) -> bool:
     from google.cloud.firestore_admin_v1 import Field, FirestoreAdminClient
 
     store = from_url(url)
-    project = store._client().project
+    project = store._connected().project
     field = f"projects/{project}/databases/{store.database}/collectionGroups/{store.collection}/fields/expire_at"
     try:
         found = FirestoreAdminClient().get_field(name=field, timeout=CLAIM_SECONDS, retry=None)
     except FAULTS as fault:
         raise store._unavailable(fault) from fault
     return found.ttl_config.state in (Field.TtlConfig.State.CREATING, Field.TtlConfig.State.ACTIVE)
-
-
-class _BoundedTransaction(firestore.Transaction):
-    """A transaction whose own RPCs end in time too: the client's defaults go on for minutes."""
-
-    def __init__(self, client: firestore.Client, tries: Tries) -> None:
-        super().__init__(client)
-        self._tries = tries
-
-    def _begin(self, retry_id: bytes | None = None) -> None:
-        options = self._options_protobuf(retry_id)
-        self._id = self._call("begin_transaction", {"options": options}).transaction
-
-    def _commit(self) -> list[Any]:
-        response = self._call("commit", {"writes": self._write_pbs, "transaction": self._id})
-        self._clean_up()
-        self.write_results = list(response.write_results)
-        self.commit_time = response.commit_time
-        return self.write_results
-
-    def _rollback(self) -> None:
-        if not self.in_progress:  # it never began: the fault that kept it from that is on its way up
-            return
-        try:
-            self._call("rollback", {"transaction": self._id})
-        except (StoreUnavailable, *FAULTS) as fault:
-            log.debug("Firestore ends the abandoned transaction by itself: %s", fault)
-        finally:
-            self._clean_up()
-
-    def _call(self, method: str, request: dict[str, Any]) -> Any:
-        rpc = getattr(self._client._firestore_api, method)
-        return rpc(
-            request={"database": self._client._database_string, **request},
-            metadata=self._client._rpc_metadata,
-            timeout=self._tries.next_timeout(),
-            retry=None,
-        )

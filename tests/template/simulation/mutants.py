@@ -89,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "compare with the local clock",
-        _one(FIRESTORE, "return self._record(snapshot), snapshot.read_time", "return self._record(snapshot), self._utcnow()"),
+        _one(FIRESTORE, "read.updated_at), read.read_at", "read.updated_at), self._utcnow()"),
         CALM,
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = [
     ),
     Mutant(
         "take an empty answer for a missing record",
-        _one(FIRESTORE, "            if not isinstance(snapshot.read_time, datetime):", "            if False:"),
+        _one(FIRESTORE, 'raise google.GoogleAPIError("the answer was empty")', "return None, self._utcnow()"),
         Rules(faults=2, passes=0, attempts=1, kinds=("lost", "refused", "empty")),
     ),
     Mutant(
