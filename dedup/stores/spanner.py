@@ -9,11 +9,8 @@ and a lock.
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Unpack
@@ -23,24 +20,20 @@ from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
-from google.cloud.spanner_v1.database import Database
-from google.cloud.spanner_v1.database_sessions_manager import TransactionType
 
 from dedup.record import RunRecord
 from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, read_record
-from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, SERVER_TIME, Clocks, ConditionalStore, Refused
+from dedup.stores.conditional import CLAIM_SECONDS, FINAL, SERVER_TIME, Clocks, ConditionalStore, Refused
+from dedup.stores.once import Once
 from dedup.stores.selection import EVERY_RUN, Selection
+from dedup.stores.spanner_client import BoundedDatabase, open_database
 from dedup.stores.tries import Tries
 
-ROLLBACK_SECONDS = 1.0
-"""A transaction that isn't rolled back keeps its locks for 10 s, and that is all: it needn't be waited for."""
 SCHEMA_SECONDS = 120.0
 PAGE = 10_000
 """Runs of a listing that are held at once."""
 PAGE_SECONDS = 60.0
 """How long one page may take."""
-SESSIONS = 100
-"""Where the library doesn't share one session among all threads, as on the emulator: how many are kept."""
 
 _TYPES = {
     "run_id": param_types.STRING,
@@ -77,8 +70,6 @@ _REMEDIES: dict[type[Exception], str] = {
     GoogleAuthError: "set SPANNER_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
     OSError: "name the project: DEDUP_STORE=spanner://PROJECT/INSTANCE/DATABASE",
 }
-
-log = logging.getLogger("dedup")
 
 
 class SpannerRunStore(ConditionalStore):
@@ -118,8 +109,7 @@ class SpannerRunStore(ConditionalStore):
         self.instance = instance
         self.database = database
         self.table = table
-        self._made_database: _BoundedDatabase | None = None
-        self._making_database = threading.Lock()
+        self._opened: Once[BoundedDatabase] = Once()
 
     def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first. Each page reads the whole table: an index on times that rise would be its one hot spot."""
@@ -161,7 +151,7 @@ class SpannerRunStore(ConditionalStore):
         row = {"run_id": run_id, "updated_at": SERVER_TIME, **fields}
         values = [spanner.COMMIT_TIMESTAMP if value is SERVER_TIME else value for value in row.values()]
         # No tries of the library's own.
-        with self._bounded(tries) as database, database.batch(timeout_secs=0) as batch:  # type: ignore[no-untyped-call]
+        with self._database(tries).bounded_by(tries) as database, database.batch(timeout_secs=0) as batch:  # type: ignore[no-untyped-call]
             batch.insert(self.table, list(row), [values])
         committed: datetime = batch.committed
         return committed
@@ -193,10 +183,8 @@ class SpannerRunStore(ConditionalStore):
         """Changes the one row, if nobody has written it since."""
         given = {**given, "run_id": run_id, "token": token}
         types = {name: _GIVEN[name] for name in given}
-        transactions = []
 
         def write(transaction: Any) -> None:
-            transactions.append(transaction)
             # The run first: what isn't ours is left alone before the job's own writes are begun.
             condition = "WHERE run_id = @run_id AND updated_at = @token"
             if not transaction.execute_update(f"{sql} {condition}", params=given, param_types=types):
@@ -204,16 +192,8 @@ class SpannerRunStore(ConditionalStore):
             if effects is not None:
                 _apply(effects, transaction)
 
-        with self._bounded(tries) as database:
-            # Not by the database's own run_in_transaction: where it gets no session, its thread never gets a transaction again.
-            sessions = database.sessions_manager
-            session = sessions.get_session(TransactionType.READ_WRITE)
-            try:
-                session.run_in_transaction(write, timeout_secs=0)  # aborted, it is for our own tries to try again
-            finally:
-                sessions.put_session(session)
-        committed: datetime = transactions[-1].committed
-        return committed
+        with self._database(tries).bounded_by(tries) as database:
+            return database.commit_once(write)
 
     def _select(self, where: str, given: dict[str, Any], tries: Tries) -> Iterator[tuple[str, RunRecord, datetime]]:
         """Reads the runs that a clause is true of: their ids, their records, and the server's clock with each."""
@@ -226,49 +206,28 @@ class SpannerRunStore(ConditionalStore):
         types = {name: _GIVEN[name] for name in given}
 
         def query() -> list[list[Any]]:
-            with self._bounded(tries) as database, database.snapshot() as snapshot:  # type: ignore[no-untyped-call]
+            with self._database(tries).bounded_by(tries) as database, database.snapshot() as snapshot:  # type: ignore[no-untyped-call]
                 return list(snapshot.execute_sql(sql, params=given, param_types=types))
 
         return self._answer(query, tries)
 
     # How the server is reached.
 
-    def _database(self, tries: Tries) -> _BoundedDatabase:
-        """The database, made at the first use: gRPC must not be started before the server forks.
-
-        Its one session is made with it. The library would make the first waiting thread wait for all the others.
-        """
-        if self._made_database is None:
-            if not self._making_database.acquire(timeout=tries.next_timeout()):
-                raise self._unavailable(TimeoutError("no session yet"))
-            try:
-                if self._made_database is None:
-                    self._made_database = self._make_database(tries)
-            finally:
-                self._making_database.release()
-        return self._made_database
-
-    def _make_database(self, tries: Tries) -> _BoundedDatabase:
+    def _database(self, tries: Tries) -> BoundedDatabase:
+        """The database, made with its session at the first use: gRPC must not be started before the server forks."""
+        if self._opened.made is not None:
+            return self._opened.made
         try:
-            client = spanner.Client(project=self.project, disable_builtin_metrics=True)
-            sessions = spanner.BurstyPool(target_size=SESSIONS)
-            database = _BoundedDatabase(self.database, client.instance(self.instance), pool=sessions)
-            sessions.bind(database)
-        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
+            return self._opened.get(lambda: self._open(tries), tries.next_timeout())
+        except TimeoutError as fault:
             raise self._unavailable(fault) from fault
 
-        def open_session() -> _BoundedDatabase:
-            with database.bounded_by(tries):
-                database.sessions_manager.get_session(TransactionType.READ_ONLY)
-            return database
-
-        return self._answer(open_session, tries)
-
-    @contextmanager
-    def _bounded(self, tries: Tries) -> Iterator[_BoundedDatabase]:
-        database = self._database(tries)
-        with database.bounded_by(tries):
-            yield database
+    def _open(self, tries: Tries) -> BoundedDatabase:
+        try:
+            database = open_database(self.project, self.instance, self.database)
+        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
+            raise self._unavailable(fault) from fault
+        return self._answer(lambda: database.make_session(tries), tries)
 
     def _where(self) -> str:
         return f"Spanner, table {self.table} of {self.instance}/{self.database}, {self._project_text()}"
@@ -328,80 +287,3 @@ def _apply(effects: Effects, transaction: Any) -> None:
         raise
     except Exception as raised:
         raise EffectsRaised(raised) from raised
-
-
-class _BoundedDatabase(Database):
-    """A database whose RPCs all end with the operation that sends them: the library's own go on for an hour."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
-        self._bounds = threading.local()
-
-    def bounded_by(self, tries: Tries) -> _BoundedBy:
-        """Lets this thread's RPCs end with these tries, for as long as the `with` lasts."""
-        return _BoundedBy(self._bounds, tries)
-
-    @property
-    def spanner_api(self) -> Any:
-        """What sends the RPCs."""
-        tries: Tries | None = getattr(self._bounds, "tries", None)
-        api = super().spanner_api
-        return _BoundedApi(api, tries) if tries is not None else api
-
-
-class _BoundedBy:
-    def __init__(self, bounds: threading.local, tries: Tries) -> None:
-        self._bounds = bounds
-        self._tries = tries
-
-    def __enter__(self) -> None:
-        self._bounds.tries = self._tries
-
-    def __exit__(self, *_: object) -> None:
-        self._bounds.tries = None
-
-
-class _BoundedApi:
-    """Sends each RPC once, and no longer than there is time.
-
-    The library repeats some by itself: a stream that is unavailable at once and for ever, an internal error after 2, 4, 8, 16
-    and 32 s. A stream waits here before it is repeated; an internal error comes back as one that the library leaves alone.
-    """
-
-    def __init__(self, api: Any, tries: Tries) -> None:
-        self._api = api
-        self._tries = tries
-
-    def __getattr__(self, method: str) -> Any:
-        rpc = getattr(self._api, method)
-        if method == "rollback":
-            return lambda *request, **options: _roll_back(rpc, request, options)
-
-        def bounded(*request: Any, **options: Any) -> Any:
-            try:
-                answer = rpc(*request, **{**options, "timeout": self._tries.next_timeout(), "retry": None})
-                return self._stream(answer) if method in _STREAMS else answer
-            except google.ServiceUnavailable as fault:
-                if method in _STREAMS:
-                    self._tries.failed(fault)
-                raise
-            except google.InternalServerError as fault:
-                raise google.Unknown(str(fault)) from fault
-
-        return bounded
-
-    def _stream(self, answer: Any) -> Iterator[Any]:
-        try:
-            yield from answer
-        except google.InternalServerError as fault:
-            raise google.Unknown(str(fault)) from fault
-
-
-_STREAMS = ("execute_streaming_sql", "streaming_read")
-
-
-def _roll_back(rpc: Callable[..., Any], request: tuple[Any, ...], options: dict[str, Any]) -> None:
-    try:
-        rpc(*request, **{**options, "timeout": ROLLBACK_SECONDS, "retry": None})
-    except FAULTS as fault:
-        log.debug("Spanner ends the abandoned transaction by itself: %s", fault)

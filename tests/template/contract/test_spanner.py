@@ -14,7 +14,7 @@ from google.api_core import exceptions as google
 from google.cloud import spanner as library
 
 from dedup.record import Decision, Ending, Status
-from dedup.stores import EffectsRaised, StoreUnavailable, open_store, spanner
+from dedup.stores import EffectsRaised, StoreUnavailable, open_store, spanner, spanner_client
 from dedup.stores.conditional import CONTENDED_CLAIMS, RPC_SECONDS
 from dedup.stores.spanner import SpannerRunStore, create_schema
 from tests.template.contract.harness import A_RUN, LEASE, SpannerHarness, Ticker, a_claim
@@ -325,6 +325,44 @@ def test_a_thread_that_got_no_session(harness: SpannerHarness, monkeypatch: pyte
     monkeypatch.setattr(sessions, "get_session", fail_once)
     assert harness.store.renew_run(claim)
     assert harness.store.finish_run(claim, Ending.COMPLETED)
+
+
+def test_the_library_still_needs_to_be_gone_round(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's own way of running a transaction has the fault that `commit_once` goes round."""
+    database = harness.store._database(harness.store._tries(10))
+
+    def fail(kind: Any) -> None:
+        raise google.ServiceUnavailable("injected")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database.sessions_manager, "get_session", fail)
+        with pytest.raises(google.ServiceUnavailable):
+            database.run_in_transaction(lambda transaction: None, timeout_secs=0)
+    try:
+        database.run_in_transaction(lambda transaction: None, timeout_secs=0)
+    except RuntimeError:  # "nested": it takes the thread to be in a transaction still
+        return
+    pytest.fail("google-cloud-spanner is mended: let dedup/stores/spanner_client.py use Database.run_in_transaction")
+
+
+def test_the_library_sends_by_what_is_bounded(harness: SpannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session, a write, a read and a transaction ask `Database.spanner_api` for what sends their RPCs."""
+    asked: list[str] = []
+    bounded = spanner_client._BoundedApi.__getattr__
+
+    def note(api: Any, method: str) -> Any:
+        asked.append(method)
+        return bounded(api, method)
+
+    monkeypatch.setattr(spanner_client._BoundedApi, "__getattr__", note)
+    store = store_like(harness)
+    claim = a_claim()
+    assert store.claim_run(claim) is Decision.CLAIM
+    assert store.get_run(A_RUN)
+    assert store.renew_run(claim)
+    missing = {"create_session", "commit", "execute_streaming_sql", "execute_sql"} - set(asked)
+    missing -= {"create_session"} if "batch_create_sessions" in asked else set()
+    assert not missing, f"google-cloud-spanner sends {missing} by another way: mend dedup/stores/spanner_client.py"
 
 
 # Effects.
