@@ -30,7 +30,7 @@ IMAGE_TIME = 315532801
 
 _NEEDS = {
     "ours": {"dedup": ROOT / "dedup"},
-    "documented": {"example.py": ROOT / "tests" / "documented.py"},
+    "documented": {"example.py": ROOT / "tests" / "template" / "documented.py"},
     "limit": {"commits.py": SERVERS / "commits.py"},
     "bare": {},
 }

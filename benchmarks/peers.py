@@ -20,7 +20,7 @@ from dedup.handler import handle
 from dedup.record import Decision, Ending
 from dedup.settings import Settings
 from dedup.stores import Claim, RunStore, open_store
-from dedup.stores.firestore import FirestoreRunStore
+from dedup.stores.firestore import FirestoreRunStore, connect
 
 NOON = "2026-10-16T12:00:00Z"
 Job = Callable[[], None]
@@ -78,7 +78,9 @@ class Ours:
     def on_firestore(cls, project: str, wire: Wire | None = None, lease_seconds: int = 300) -> Ours:
         """Runs in the emulator."""
         store = FirestoreRunStore(project)
-        store._made_client = firestore_client(project, wire)
+        to = connect(project, "(default)")
+        to.api = firestore_client(project, wire)._firestore_api
+        store._connection.made = to
         return cls(store, lease_seconds)
 
     def deliver(self, request: Request, job: Job) -> int:

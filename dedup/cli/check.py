@@ -26,6 +26,7 @@ from dedup.delivery import Delivery, ManualRuns
 from dedup.record import Decision, Ending, Status
 from dedup.settings import Settings, SettingsError
 from dedup.stores import Claim, Inspectable, StoreUnavailable, open_store
+from dedup.stores.selection import Selection
 
 CLOCK_OFFSET_SECONDS = 30.0
 """From here on a clock is told as wrong. It decides no lease, and matters to DEDUP_MANUAL_RUNS and to people."""
@@ -160,7 +161,7 @@ def _listing_finding(store: Inspectable) -> Finding:
     try:
         for job_name in (None, PROBE_JOB):
             for status in (None, Status.COMPLETED):
-                list(store.list_runs(job_name=job_name, status=status, limit=1))
+                list(store.list_runs(Selection(job_name=job_name, status=status, limit=1)))
     except StoreUnavailable as unavailable:
         return Finding("listing", "warning", str(unavailable))
     return Finding("listing", "ok", "runs can be listed by job, by status, and by both")

@@ -31,6 +31,7 @@ from dedup.cli.output import (
 from dedup.cli.ticks import Tick, ticks
 from dedup.record import Status
 from dedup.stores import Inspectable, SeenRun
+from dedup.stores.selection import Selection
 
 COLUMNS = [Column("DUE", 20), Column("LOCAL TIME", 16), Column("STATE", 11), Column("LAG", 8), Column("NOTE", 0)]
 
@@ -145,7 +146,7 @@ def _recorded(store: Inspectable, job: str, since: datetime, until: datetime, sc
     found: dict[datetime, SeenRun] = {}
     scopes: set[str] = set()
     hour = timedelta(hours=1)  # a tick whose local time is skipped may come this much later or earlier
-    for seen in store.list_runs(job_name=job, since=since - hour, until=until + hour):
+    for seen in store.list_runs(Selection(job_name=job, since=since - hour, until=until + hour)):
         record = seen.record
         its_scope = record.scope or ""
         if record.schedule_time is None or (scope and its_scope != scope) or delivery_that_made(seen) is None:

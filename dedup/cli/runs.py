@@ -29,6 +29,7 @@ from dedup.cli.output import (
 )
 from dedup.record import Status
 from dedup.stores import SeenRun
+from dedup.stores.selection import Selection
 
 COLUMNS = [
     Column("JOB", 20),
@@ -62,9 +63,8 @@ def runs(
 
     A run that the documented example has claimed has no scheduled time of its own; `show` finds it, this doesn't.
     """
-    listing = open_given(store).list_runs(
-        job_name=job, status=Status(status) if status is not None else None, since=since, until=until, limit=limit
-    )
+    only = Status(status) if status is not None else None
+    listing = open_given(store).list_runs(Selection(job_name=job, status=only, since=since, until=until, limit=limit))
     table = Table(COLUMNS)
     count = 0
     with progress(as_json=as_json) as step:

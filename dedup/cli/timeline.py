@@ -32,6 +32,7 @@ from dedup.cli.output import (
 )
 from dedup.record import Status
 from dedup.stores import SeenRun
+from dedup.stores.selection import Selection
 
 BAR_PIXELS = 12
 """How wide the plot is made for each run of the busiest job, so that bars can be told apart; the page scrolls sideways."""
@@ -74,7 +75,7 @@ def timeline(since: datetime, until: datetime | None, job: str | None, output: P
         raise click.UsageError("--until is not after --since")
     seen = []
     with progress(as_json=as_json) as step:
-        for run in open_given(store).list_runs(job_name=job, since=since, until=until):
+        for run in open_given(store).list_runs(Selection(job_name=job, since=since, until=until)):
             seen.append(run)
             step(run)
     try:

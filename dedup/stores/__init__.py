@@ -12,11 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
-from dedup.record import Decision, Ending, RunRecord, Status
+from dedup.record import Decision, Ending, RunRecord
+from dedup.stores.selection import EVERY_RUN, Selection
 
 NEVER = float("-inf")
+FINISH_SECONDS = 10.0
+
+Effects = Callable[[Any], None]
+"""A job's own reads and writes: called with the transaction of the chosen store."""
 
 log = logging.getLogger("dedup")
 
@@ -27,6 +32,19 @@ class StoreUnavailable(Exception):
 
 class Unsupported(Exception):
     """The chosen store can't do this."""
+
+
+class Details(TypedDict, total=False):
+    """What goes with the end of an attempt."""
+
+    result: str | None
+    """A summary kept with COMPLETED, at most 1 KB."""
+    error: str | None
+    """Likewise with FAILED."""
+    effects: Effects | None
+    """With COMPLETED, called with the store's transaction: the job's own reads and writes and the completion are one commit."""
+    within_seconds: float
+    """How long to go on trying: FINISH_SECONDS if it isn't said."""
 
 
 class EffectsRaised(Exception):
@@ -176,26 +194,13 @@ class RunStore(Protocol):
         """Lets the lease begin anew, of the length that the claim says. False: the run isn't this attempt's any more."""
         ...
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[Any], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt, if the run is still its own. False: it isn't, and nothing was written. Said twice, True twice.
 
         Args:
             claim: what `claim_run` has claimed.
             ending: COMPLETED and FAILED are recorded, RELEASED leaves the run to the next delivery.
-            result: a summary kept with COMPLETED, at most 1 KB.
-            error: likewise with FAILED.
-            effects: with COMPLETED, called with the store's transaction: the job's own reads and writes and the completion are
-                one commit.
-            within_seconds: how long to go on trying.
+            details: what goes with it.
 
         Raises:
             EffectsRaised: `effects` raised; nothing was written.
@@ -228,24 +233,8 @@ class Inspectable(RunStore, Protocol):
     lists_by_index: bool
     """Whether a listing reads no more runs than it yields."""
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
-        """Lists runs, the newest `schedule_time` first, as they are read; those without one are left out.
-
-        Args:
-            job_name: only runs of this job.
-            status: only runs of this status.
-            since: only runs scheduled then or later; aware.
-            until: only runs scheduled before that; aware.
-            limit: how many at most.
-        """
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
+        """Lists the selected runs, the newest `schedule_time` first, as they are read; those without one are left out."""
         ...
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:

@@ -6,188 +6,136 @@ cost six. Google's page "Deduplicate job requests" allows either: "transactions 
 
 from __future__ import annotations
 
-import logging
+import os
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Unpack
 from urllib.parse import parse_qsl, urlsplit
 
+import grpc  # type: ignore[import-untyped]
+from google import auth
 from google.api_core import exceptions as google
+from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import firestore
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.base_query import FieldFilter
+from google.cloud.firestore_v1.services.firestore import FirestoreClient
+from google.cloud.firestore_v1.services.firestore.transports.grpc import FirestoreGrpcTransport
 
-from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, deleted_unseen, firestore_write, read_record
-from dedup.stores.tries import Fate, Tries
+from dedup.record import RunRecord
+from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, firestore_read, firestore_write, read_record
+from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, Clocks, ConditionalStore, Refused
+from dedup.stores.firestore_transaction import run_in_transaction
+from dedup.stores.once import Once
+from dedup.stores.selection import EVERY_RUN, Selection
+from dedup.stores.tries import Tries
 
-CLAIM_SECONDS = 9.0
-"""A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
-RENEW_SECONDS = 5.0
-RPC_SECONDS = 3.0
-"""One try. The first one on a cold connection, its token included, takes less than two."""
-CONTENDED_CLAIMS = 5
-"""How often another attempt may be faster before a claim gives the run up to it."""
-REFUSED_FINISHES = 3
-"""How often a finish is tried again whose precondition was refused though the run is still its own."""
 LISTED_BY = ((), ("job_name",), ("status",), ("job_name", "status"))
 """What runs are filtered by when they are listed, newest schedule_time first; terraform/firestore.tf indexes just these."""
 
 PAGE = 300
 """How many runs one query of a listing reads."""
 PAGE_SECONDS = 10.0
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+]
+"""Those of the library's own client."""
 
-_REFUSED = (google.AlreadyExists, google.FailedPrecondition, google.NotFound)
-"""The precondition didn't hold: this try wrote nothing. Classes, not codes: 409 is AlreadyExists as well as Aborted."""
-_DEFINITE = (*_REFUSED, google.PermissionDenied, google.Unauthenticated, google.InvalidArgument, google.MethodNotImplemented)
-"""The server's answer, and the next one would be the same. Any other fault leaves unclear what was written."""
-_REFUSED_EFFECTS = (*_REFUSED, google.InvalidArgument)
-"""Where the run stands as before, the server refused what the job's effects wrote, such as a document that exists already."""
-_FAULTS = (google.GoogleAPIError, GoogleAuthError)
-
-log = logging.getLogger("dedup")
+_REMEDIES: dict[type[Exception], str] = {
+    google.PermissionDenied: "its service account needs roles/datastore.user on this database",
+    google.NotFound: "create the database, or set DEDUP_STORE=firestore://PROJECT/DATABASE",
+    google.FailedPrecondition: "the database must be in Native mode",
+    GoogleAuthError: "set FIRESTORE_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
+    OSError: "set GOOGLE_CLOUD_PROJECT, or DEDUP_STORE=firestore://PROJECT/DATABASE",
+}
 
 
-class FirestoreRunStore:
+@dataclass(slots=True)
+class Connection:
+    """A way to a database: Google's generated client, and what its requests and the library's own client need besides."""
+
+    api: Any
+    project: str
+    database: str
+    """Its full name."""
+    metadata: list[tuple[str, str]]
+    credentials: Any
+
+
+def connect(project: str | None, database: str) -> Connection:
+    """Opens one channel, to the emulator where FIRESTORE_EMULATOR_HOST names one.
+
+    Args:
+        project: the project's id; None: what the environment says.
+        database: the database's id.
+    """
+    emulator = os.environ.get("FIRESTORE_EMULATOR_HOST")
+    credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    if emulator is None:
+        credentials, found = auth.default(scopes=firestore.Client.SCOPE)
+        project = project if project is not None else found
+    project = str(firestore.Client(project=project, credentials=credentials).project)
+    name = f"projects/{project}/databases/{database}"
+    metadata = [("google-cloud-resource-prefix", name)]
+    if emulator is not None:
+        channel = grpc.insecure_channel(emulator, options=CHANNEL_OPTIONS)
+        metadata.append(("authorization", "Bearer owner"))
+    else:
+        channel = FirestoreGrpcTransport.create_channel(credentials=credentials, options=CHANNEL_OPTIONS)
+    return Connection(FirestoreClient(transport=FirestoreGrpcTransport(channel=channel)), project, name, metadata, credentials)
+
+
+class FirestoreRunStore(ConditionalStore):
     """Runs in one collection of a Firestore database.
 
     Args:
         project: the project's id; None: what the environment says.
         database: the database's id.
         collection: the collection's id.
-        monotonic: a clock in seconds, for deadlines and for how long an attempt trusts its lease.
-        utcnow: this machine's clock; it writes times for people, and for TTL, and decides nothing.
-        sleep: waits between two tries.
+        clocks: other than this machine's.
     """
 
-    supports_effects = True
     lists_by_index = True
+    service = "Firestore"
+    refused = (Refused, google.AlreadyExists, google.FailedPrecondition, google.NotFound)
+    final = (*refused, *FINAL)
+    refused_effects = (google.AlreadyExists, google.FailedPrecondition, google.NotFound, google.InvalidArgument)
+    remedies = _REMEDIES
 
     def __init__(
         self,
         project: str | None = None,
         database: str = "(default)",
         collection: str = "scheduler_runs",
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
-        sleep: Callable[[float], None] = time.sleep,
+        **clocks: Unpack[Clocks],
     ) -> None:
+        super().__init__(**clocks)
         self.project = project
         self.database = database
         self.collection = collection
-        self._monotonic = monotonic
-        self._utcnow = utcnow
-        self._sleep = sleep
-        self._made_client: firestore.Client | None = None
-        self._making_client = threading.Lock()
+        self._connection: Once[Connection] = Once()
 
-    def claim_run(self, claim: Claim) -> Decision:
-        """Claims a run by a create. Where there is a record: reads it, decides, and takes over by a conditional update."""
-        tries = self._tries(CLAIM_SECONDS)
-        record: RunRecord | None = None
-        decision = Decision.CLAIM  # the usual run has no record; where there is one, the create is refused
-        contended = 0
-        while contended < CONTENDED_CLAIMS:
-            match decision:
-                case Decision.CLAIM:
-                    fate = self._create(claim, tries) if record is None else self._take_over(claim, record, tries)
-                case Decision.HELD:
-                    assert record is not None
-                    claim.found(record)
-                    fate = Fate.WRITTEN if self._is_trusted(claim) else self._renew(claim, record.updated_at, tries)
-                case _:
-                    return decision
-            if fate is Fate.WRITTEN and self._is_trusted(claim):
-                return Decision.CLAIM
-            if fate is not Fate.UNCLEAR:
-                contended += 1
-            record, now = self._read(claim.run_id, tries)
-            decision = decide(record, claim.attempt_id, now)
-        return Decision.IN_PROGRESS
-
-    def renew_run(self, claim: Claim) -> bool:
-        """Lets the lease begin anew by a conditional update; an unclear or refused one is judged by reading the run again."""
-        tries = self._tries(RENEW_SECONDS)
-        while (token := claim.token) is not None:
-            if self._renew(claim, token, tries) is Fate.WRITTEN:
-                return True
-            record, _ = self._read(claim.run_id, tries)
-            if record is None or not record.is_held_by(claim.attempt_id):
-                return False
-            claim.found(record)
-            arrived = record.updated_at != token and record.lease_seconds == claim.lease_seconds
-            if arrived:  # an earlier try of ours
-                return True
-        return False
-
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[Any], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
-        """Ends the attempt by an update, or a delete, that is conditional on the time of our last write.
-
-        An unclear or refused one is judged by the attempt_id *and* the status of a fresh read. With no fault at all, a renewal
-        that is applied while the job ends makes the precondition fail; by attempt_id alone, that run would pass for recorded.
-        """
-        if effects is not None and ending is Ending.COMPLETED:
-            return self._complete_with(effects, claim, result, within_seconds)
-        tries = self._tries(within_seconds)
-        refused = 0
-        while refused <= REFUSED_FINISHES:
-            if claim.token is not None:
-                fate = self._finish(claim, claim.token, ending, result, error, tries)
-                if fate is Fate.WRITTEN:
-                    claim.token = None  # it opens a record that is nobody's now: a late renewal must not write with it
-                    return True
-                if fate is Fate.REFUSED:
-                    refused += 1
-            record, _ = self._read(claim.run_id, tries)
-            if claim.has_ended(record, ending):
-                claim.token = None
-                return True
-            if record is None or not claim.may_finish(record):
-                return False
-            claim.found(record)
-        return False
-
-    def get_run(self, run_id: str) -> RunRecord | None:
-        """Reads one run, within 10 s."""
-        record, _ = self._read(run_id, self._tries(CLAIM_SECONDS))
-        return record
-
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first, a page at a time; reads no more documents than it yields."""
-        filters = {"job_name": job_name, "status": status.value if status is not None else None}
-        query = self._client().collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
-        for name, value in filters.items():
+        status = selection.status.value if selection.status is not None else None
+        to = self._connected()
+        client = firestore.Client(project=to.project, database=self.database, credentials=to.credentials)
+        query = client.collection(self.collection).order_by("schedule_time", direction=firestore.Query.DESCENDING)
+        for name, is_so, value in (
+            ("job_name", "==", selection.job_name),
+            ("status", "==", status),
+            ("schedule_time", ">=", selection.since),
+            ("schedule_time", "<", selection.until),
+        ):
             if value is not None:
-                query = query.where(filter=FieldFilter(name, "==", value))
-        if since is not None:
-            query = query.where(filter=FieldFilter("schedule_time", ">=", since))
-        if until is not None:
-            query = query.where(filter=FieldFilter("schedule_time", "<", until))
-        left = float("inf") if limit is None else limit
-        while left > 0:
-            size = int(min(PAGE, left))
+                query = query.where(filter=FieldFilter(name, is_so, value))
+        for size in selection.page_sizes(PAGE):
             page = self._page(query.limit(size))
             for snapshot in page:
                 record = read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
@@ -195,230 +143,98 @@ class FirestoreRunStore:
                     yield SeenRun(snapshot.id, record, snapshot.read_time)
             if len(page) < size:
                 return
-            left -= size
             query = query.start_after(page[-1])
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
         """Reads one run, and the server's clock, within 10 s."""
         return self._read(run_id, self._tries(CLAIM_SECONDS))
 
-    def delete_run(self, run_id: str, updated_at: datetime) -> bool:
-        """Deletes a run's record by one commit that is conditional on `updated_at`."""
-        tries = self._tries(CLAIM_SECONDS)
-        commit = firestore_write.delete(self._name(run_id), updated_at)
-        unclear = False
-        while True:
-            try:
-                self._commit(commit, tries.next_timeout())
-            except _REFUSED:
-                return unclear and deleted_unseen(self._read(run_id, tries)[0])
-            except _DEFINITE as fault:
-                raise self._unavailable(fault) from fault
-            except _FAULTS as fault:
-                unclear = True
-                tries.failed(fault)
-            else:
-                return True
+    # What the server does.
 
-    # What is written. Each is one try of one commit.
+    def _connect(self, tries: Tries) -> None:
+        self._connected()
 
-    def _create(self, claim: Claim, tries: Tries) -> Fate:
-        fields = self._claim_fields(claim, attempts=1)
-        was_unclear, claim.create_unclear = claim.create_unclear, True
-        fate = self._write(claim, tries, firestore_write.create(self._name(claim.run_id), fields))
-        if fate is not Fate.UNCLEAR:
-            claim.create_unclear = was_unclear
-        if fate is Fate.WRITTEN:
-            claim.attempts = 1
-        return fate
+    def _read(self, run_id: str, tries: Tries) -> tuple[RunRecord | None, datetime]:
+        """Reads a run and the store's clock, which Firestore gives with a missing document too."""
+        return self._answer(partial(self._read_once, run_id, tries), tries)
 
-    def _take_over(self, claim: Claim, record: RunRecord, tries: Tries) -> Fate:
-        left_by_the_dead = dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
-        fields = left_by_the_dead | self._claim_fields(claim, attempts=record.attempts + 1)
-        fate = self._update(claim, record.updated_at, tries, fields)
-        if fate is Fate.WRITTEN:
-            claim.attempts = record.attempts + 1
-        return fate
+    def _read_once(self, run_id: str, tries: Tries, transaction: bytes = b"") -> tuple[RunRecord | None, datetime]:
+        to = self._connected()
+        request = firestore_read.request(to.database, self._name(run_id), transaction)
+        read = firestore_read.answer(
+            to.api.batch_get_documents(request=request, metadata=to.metadata, timeout=tries.next_timeout(), retry=None)
+        )
+        if read is None:  # it says nothing of the run, and must not pass for a missing record
+            raise google.GoogleAPIError("the answer was empty")
+        if read.fields is None or read.updated_at is None:
+            return None, read.read_at
+        return read_record(run_id, read.fields, read.updated_at), read.read_at
 
-    def _renew(self, claim: Claim, token: datetime, tries: Tries) -> Fate:
-        # renewed_at makes the write change something: one that doesn't leaves update_time, and so the lease, as it is.
-        return self._update(claim, token, tries, {"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim))
+    def _create(self, run_id: str, fields: Mapping[str, Any], tries: Tries) -> datetime:
+        return self._commit(firestore_write.create(self._name(run_id), fields), tries)
 
-    def _finish(
-        self, claim: Claim, token: datetime, ending: Ending, result: str | None, error: str | None, tries: Tries
-    ) -> Fate:
-        if ending is not Ending.RELEASED:
-            return self._update(claim, token, tries, self._end_fields(ending, result, error))
-        if claim.create_unclear:
-            # That create may still arrive: after a delete, it would hold the run for a lease with nobody at work.
-            over = {"lease_seconds": 0, "lease_expires": datetime.fromtimestamp(0, UTC)}
-            return self._update(claim, token, tries, over)
-        return self._write(claim, tries, firestore_write.delete(self._name(claim.run_id), token))
+    def _change(self, run_id: str, fields: Mapping[str, Any], token: datetime, tries: Tries) -> datetime:
+        return self._commit(firestore_write.update(self._name(run_id), fields, token), tries)
 
-    def _update(self, claim: Claim, token: datetime, tries: Tries, fields: dict[str, Any]) -> Fate:
-        return self._write(claim, tries, firestore_write.update(self._name(claim.run_id), fields, token))
+    def _delete(self, run_id: str, token: datetime, tries: Tries) -> datetime:
+        return self._commit(firestore_write.delete(self._name(run_id), token), tries)
 
-    def _write(self, claim: Claim, tries: Tries, commit: types.CommitRequest) -> Fate:
-        """Sends one commit once, and notes in the claim what is known of it afterwards."""
-        timeout = tries.next_timeout()
-        tried_at = self._monotonic()
-        unsettled_before = claim.unsettled_since
-        if unsettled_before is None:
-            claim.unsettled_since = tried_at
-        try:
-            token = self._commit(commit, timeout)
-        except _REFUSED:
-            claim.unsettled_since = unsettled_before
-            return Fate.REFUSED
-        except _DEFINITE as fault:
-            claim.unsettled_since = unsettled_before
-            raise self._unavailable(fault) from fault
-        except _FAULTS as fault:
-            log.warning("Firestore write unclear, reading the run again: %s", fault, extra={"run_id": claim.run_id})
-            tries.failed(fault)
-            return Fate.UNCLEAR
-        if token == claim.token:
-            claim.unsettled_since = unsettled_before
-            return Fate.UNCLEAR
-        claim.wrote(token, tried_at)
-        return Fate.WRITTEN
-
-    def _commit(self, commit: types.CommitRequest, timeout: float) -> datetime:
-        client = self._client()
-        answer = client._firestore_api.commit(request=commit, metadata=client._rpc_metadata, timeout=timeout, retry=None)
+    def _commit(self, commit: types.CommitRequest, tries: Tries) -> datetime:
+        to = self._connected()
+        answer = to.api.commit(request=commit, metadata=to.metadata, timeout=tries.next_timeout(), retry=None)
         return firestore_write.time_of(answer)
 
-    def _claim_fields(self, claim: Claim, attempts: int) -> dict[str, Any]:
-        scope = {"scope": claim.scope} if claim.scope else {}
-        return {
-            "status": Status.IN_PROGRESS.value,
-            "attempt_id": claim.attempt_id,
-            "job_name": claim.job_name,
-            "schedule_time": claim.schedule_time,
-            "attempts": attempts,
-            "claimed_at": self._utcnow(),
-            **scope,
-            **self._lease_fields(claim),
-        }
+    def _change_with(self, effects: Effects, claim: Claim, fields: Mapping[str, Any], tries: Tries) -> datetime:
+        """The one place where a transaction is needed."""
 
-    def _lease_fields(self, claim: Claim) -> dict[str, Any]:
-        now = self._utcnow()
-        return {
-            "lease_seconds": claim.lease_seconds,
-            "lease_expires": now + timedelta(seconds=claim.lease_seconds),
-            "expire_at": now + timedelta(seconds=claim.retention_seconds),
-        }
-
-    def _end_fields(self, ending: Ending, result: str | None, error: str | None) -> dict[str, Any]:
-        fields = {"status": ending.value, "finished_at": self._utcnow(), "result": result, "error": error}
-        return {name: value for name, value in fields.items() if value is not None}
-
-    # A finish with the job's own writes: the one place where a transaction is needed.
-
-    def _complete_with(self, effects: Callable[[Any], None], claim: Claim, result: str | None, within_seconds: float) -> bool:
-        for_reading = min(RPC_SECONDS, within_seconds / 3)
-        tries = self._tries(within_seconds - for_reading)
-        run = self._document(claim.run_id)
-        fields = self._end_fields(Ending.COMPLETED, result, None)
-
-        def complete(transaction: firestore.Transaction) -> None:
-            snapshot = run.get(transaction=transaction, timeout=tries.next_timeout(), retry=None)
-            record = self._record(snapshot)
+        def complete(transaction: firestore.Transaction, client: firestore.Client) -> None:
+            record, _ = self._read_once(claim.run_id, tries, transaction.id)
             # The status too: with attempt_id alone, a commit that was applied unseen would be applied again here.
             if record is None or not record.is_held_by(claim.attempt_id):
-                raise _NotOurs
+                raise Refused
             try:
                 effects(transaction)
             except Exception as raised:
                 raise EffectsRaised(raised) from raised
-            transaction.update(run, fields)
+            transaction.update(client.collection(self.collection).document(claim.run_id), dict(fields))
 
+        to = self._connected()
+        place = {"project": to.project, "database": self.database, "credentials": to.credentials}
         try:
-            # Made anew for each call: the decorator keeps state of its transaction, and threads would share it.
-            firestore.transactional(complete)(_BoundedTransaction(self._client(), tries))
-        except (_NotOurs, StoreUnavailable, ValueError, *_FAULTS) as fault:  # ValueError: its attempts are used up
-            record, _ = self._read(claim.run_id, self._tries(for_reading))
-            if not claim.has_ended(record, Ending.COMPLETED):
-                if record is None or not record.is_held_by(claim.attempt_id):
-                    return False
-                if isinstance(fault, _REFUSED_EFFECTS):
-                    raise EffectsRaised(fault) from fault
-                raise self._unavailable(fault) from fault
-        claim.token = None
-        return True
+            return run_in_transaction(complete, to.api, tries, **place)
+        except FAULTS as fault:
+            raise self._unavailable(fault) from fault
 
-    # What is read.
-
-    def _read(self, run_id: str, tries: Tries) -> tuple[RunRecord | None, datetime]:
-        """Reads a run and the store's clock, which Firestore gives with a missing document too."""
-        run = self._document(run_id)
-        while True:
-            try:
-                snapshot = run.get(timeout=tries.next_timeout(), retry=None)
-            except _DEFINITE as fault:
-                raise self._unavailable(fault) from fault
-            except _FAULTS as fault:
-                tries.failed(fault)
-                continue
-            if not isinstance(snapshot.read_time, datetime):
-                # An empty answer says nothing of the run; the client makes a missing document of it, read at its own clock.
-                tries.failed(TimeoutError("the answer was empty"))
-                continue
-            return self._record(snapshot), snapshot.read_time
+    # What is listed.
 
     def _page(self, query: firestore.Query) -> list[Any]:
         """Runs a query, whose runs come all at once: one that is cut off is asked again from its start."""
         tries = self._tries(PAGE_SECONDS)
-        while True:
+
+        def read() -> list[Any]:
             try:
                 return list(query.stream(timeout=tries.next_timeout(), retry=None))
             except google.FailedPrecondition as fault:  # only an index can be missing: the query has no other condition
                 raise StoreUnavailable(f"Firestore: {fault} (apply terraform/, whose firestore.tf has the index)") from fault
-            except _DEFINITE as fault:
-                raise self._unavailable(fault) from fault
-            except _FAULTS as fault:
-                tries.failed(fault)
 
-    def _record(self, snapshot: Any) -> RunRecord | None:
-        if not snapshot.exists:
-            return None
-        return read_record(snapshot.id, snapshot.to_dict(), snapshot.update_time)
+        return self._answer(read, tries)
 
     # How the server is reached.
 
-    def _document(self, run_id: str) -> firestore.DocumentReference:
-        return self._client().collection(self.collection).document(run_id)
-
     def _name(self, run_id: str) -> str:
-        return f"{self._client()._database_string}/documents/{self.collection}/{run_id}"
+        return f"{self._connected().database}/documents/{self.collection}/{run_id}"
 
-    def _client(self) -> firestore.Client:
-        """The client, made at the first use: gRPC must not be started before the server forks."""
-        if self._made_client is None:
-            with self._making_client:
-                if self._made_client is None:
-                    self._made_client = self._make_client()
-        return self._made_client
+    def _connected(self) -> Connection:
+        return self._connection.get(self._connect_anew)
 
-    def _make_client(self) -> firestore.Client:
+    def _connect_anew(self) -> Connection:
         try:
-            client = firestore.Client(project=self.project, database=self.database)
-            _ = client._firestore_api  # opens the channel while we hold the lock: 30 threads opened 30 otherwise
+            return connect(self.project, self.database)
         except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
             raise self._unavailable(fault) from fault
-        return client
 
-    def _unavailable(self, fault: Exception) -> StoreUnavailable:
-        project = f"project {self.project}" if self.project is not None else "the environment's project"
-        where = f"Firestore, database {self.database} of {project}"
-        remedy = next((text for kind, text in _REMEDIES.items() if isinstance(fault, kind)), "see the Firestore status page")
-        return StoreUnavailable(f"{where}: {fault} ({remedy})")
-
-    def _tries(self, seconds: float) -> Tries:
-        return Tries(seconds, RPC_SECONDS, monotonic=self._monotonic, sleep=self._sleep, unavailable=self._unavailable)
-
-    def _is_trusted(self, claim: Claim) -> bool:
-        return claim.is_trusted(self._monotonic())
+    def _where(self) -> str:
+        return f"Firestore, database {self.database} of {self._project_text()}"
 
 
 def from_url(url: str) -> FirestoreRunStore:
@@ -469,65 +285,10 @@ def sees_ttl_policy(url: str) -> bool:
     from google.cloud.firestore_admin_v1 import Field, FirestoreAdminClient
 
     store = from_url(url)
-    project = store._client().project
+    project = store._connected().project
     field = f"projects/{project}/databases/{store.database}/collectionGroups/{store.collection}/fields/expire_at"
     try:
         found = FirestoreAdminClient().get_field(name=field, timeout=CLAIM_SECONDS, retry=None)
-    except _FAULTS as fault:
+    except FAULTS as fault:
         raise store._unavailable(fault) from fault
     return found.ttl_config.state in (Field.TtlConfig.State.CREATING, Field.TtlConfig.State.ACTIVE)
-
-
-_REMEDIES: dict[type[Exception], str] = {
-    google.PermissionDenied: "its service account needs roles/datastore.user on this database",
-    google.Unauthenticated: "its credentials are refused: gcloud auth application-default login",
-    google.NotFound: "create the database, or set DEDUP_STORE=firestore://PROJECT/DATABASE",
-    google.FailedPrecondition: "the database must be in Native mode",
-    google.DeadlineExceeded: "the server didn't answer in time",
-    google.ServiceUnavailable: "the server can't be reached",
-    TimeoutError: "the server didn't answer in time",
-    GoogleAuthError: "set FIRESTORE_EMULATOR_HOST, run gcloud auth application-default login, or use DEDUP_STORE=sqlite:///PATH",
-    OSError: "set GOOGLE_CLOUD_PROJECT, or DEDUP_STORE=firestore://PROJECT/DATABASE",
-}
-
-
-class _NotOurs(Exception):
-    """The run that the transaction has read isn't this attempt's."""
-
-
-class _BoundedTransaction(firestore.Transaction):
-    """A transaction whose own RPCs end in time too: the client's defaults go on for minutes."""
-
-    def __init__(self, client: firestore.Client, tries: Tries) -> None:
-        super().__init__(client)
-        self._tries = tries
-
-    def _begin(self, retry_id: bytes | None = None) -> None:
-        options = self._options_protobuf(retry_id)
-        self._id = self._call("begin_transaction", {"options": options}).transaction
-
-    def _commit(self) -> list[Any]:
-        response = self._call("commit", {"writes": self._write_pbs, "transaction": self._id})
-        self._clean_up()
-        self.write_results = list(response.write_results)
-        self.commit_time = response.commit_time
-        return self.write_results
-
-    def _rollback(self) -> None:
-        if not self.in_progress:  # it never began: the fault that kept it from that is on its way up
-            return
-        try:
-            self._call("rollback", {"transaction": self._id})
-        except (StoreUnavailable, *_FAULTS) as fault:
-            log.debug("Firestore ends the abandoned transaction by itself: %s", fault)
-        finally:
-            self._clean_up()
-
-    def _call(self, method: str, request: dict[str, Any]) -> Any:
-        rpc = getattr(self._client._firestore_api, method)
-        return rpc(
-            request={"database": self._client._database_string, **request},
-            metadata=self._client._rpc_metadata,
-            timeout=self._tries.next_timeout(),
-            retry=None,
-        )

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from google.cloud import firestore
 from google.cloud.firestore_v1 import types
 from proto.datetime_helpers import DatetimeWithNanoseconds  # type: ignore[import-untyped]
+
+from dedup.stores.conditional import SERVER_TIME
 
 _Commit: Any = types.CommitRequest.pb()
 _REQUEST_TIME = types.DocumentTransform.FieldTransform.ServerValue.REQUEST_TIME
@@ -38,17 +39,17 @@ def update(document: str, fields: Mapping[str, Any], written_at: datetime) -> ty
 
     Args:
         document: its full name.
-        fields: the same, and SERVER_TIMESTAMP and DELETE_FIELD.
+        fields: the same, SERVER_TIME, and None for what is taken away.
         written_at: the store's time of the last write.
     """
     request, write = _request(document, written_at)
     write.update.name = document
     for name in sorted(fields):
-        if fields[name] is firestore.SERVER_TIMESTAMP:
+        if fields[name] is SERVER_TIME:
             write.update_transforms.add(field_path=name, set_to_server_value=_REQUEST_TIME)
             continue
         write.update_mask.field_paths.append(name)  # of a field that the write doesn't have, this deletes it
-        if fields[name] is not firestore.DELETE_FIELD:
+        if fields[name] is not None:
             _put(write, name, fields[name])
     return request
 

@@ -23,7 +23,7 @@ from functools import partial
 from hashlib import sha1
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
@@ -31,8 +31,9 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from dedup.record import Decision, Ending, RunRecord, Status
-from dedup.stores import Claim, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
+from dedup.record import Decision, Ending, RunRecord
+from dedup.stores import FINISH_SECONDS, Claim, Details, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
+from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
@@ -147,28 +148,22 @@ class RedisRunStore:
         claim.wrote(_moment(reply), tried_at)
         return True
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[Any], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt where the run is still its own, in one script.
 
         Raises:
             Unsupported: there are effects. What a job writes elsewhere can't be one with a script.
         """
-        if effects is not None:
+        if details.get("effects") is not None:
             raise Unsupported("Redis has no transaction to put a job's own writes in: on_commit needs Firestore or Spanner")
-        fields = {name: value for name, value in {"result": result, "error": error}.items() if value is not None}
+        told = {"result": details.get("result"), "error": details.get("error")}
+        fields = {name: text for name, text in told.items() if text is not None}
         late = "late" if claim.create_unclear else ""
         handed_over = _digits(claim.token) if claim.handed_over and claim.token is not None else ""
-        told = (claim.attempt_id, ending.value, late, handed_over, *_flat(fields))
-        reply, _, _ = self._run("finish", claim.run_id, self._tries(within_seconds), *told)
+        tries = self._tries(details.get("within_seconds", FINISH_SECONDS))
+        reply, _, _ = self._run(
+            "finish", claim.run_id, tries, claim.attempt_id, ending.value, late, handed_over, *_flat(fields)
+        )
         if not reply:
             return False
         claim.token = None
@@ -178,29 +173,10 @@ class RedisRunStore:
         """Reads one run, within 10 s."""
         return self.look_up(run_id)[0]
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first. Reads every key of this prefix, some at a time: an index would cost each claim a write."""
-        found: dict[str, tuple[datetime, SeenRun]] = {}  # by run: a scan may come upon a key twice
-        for seen in self._scan():
-            record = seen.record
-            if (
-                record.schedule_time is not None
-                and (job_name is None or record.job_name == job_name)
-                and (status is None or record.status is status)
-                and (since is None or record.schedule_time >= since)
-                and (until is None or record.schedule_time < until)
-            ):
-                found[seen.run_id] = record.schedule_time, seen
-        newest = sorted(found.values(), key=lambda run: (run[0], run[1].run_id), reverse=True)
-        yield from (seen for _, seen in newest[:limit])
+        found = {seen.run_id: seen for seen in self._scan() if selection.fits(seen.record)}  # a scan may come upon a key twice
+        yield from sorted(found.values(), key=_newest_last, reverse=True)[: selection.limit]
 
     def look_up(self, run_id: str) -> tuple[RunRecord | None, datetime]:
         """Reads one run, and the server's clock, within 10 s."""
@@ -588,6 +564,11 @@ def _record(run_id: str, fields: dict[str, str], now: datetime) -> RunRecord:
         values[name] = _time(fields.get(name))
     updated_at = values["updated_at"] or now  # edited by hand, beyond reading: as if written just now
     return read_record(run_id, values, updated_at)
+
+
+def _newest_last(seen: SeenRun) -> tuple[datetime, str]:
+    assert seen.record.schedule_time is not None  # or it would fit no selection
+    return seen.record.schedule_time, seen.run_id
 
 
 def _number(text: object) -> int | None:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores import Claim, Details, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores.selection import EVERY_RUN, Selection
 
 BUSY_SECONDS = 5.0
 """How long an operation waits for another process's write; SQLite lets one write at a time."""
@@ -102,18 +103,10 @@ class SQLiteRunStore:
         claim.wrote(now, tried_at)
         return True
 
-    def finish_run(
-        self,
-        claim: Claim,
-        ending: Ending,
-        *,
-        result: str | None = None,
-        error: str | None = None,
-        effects: Callable[[sqlite3.Connection], None] | None = None,
-        within_seconds: float = 10.0,
-    ) -> bool:
+    def finish_run(self, claim: Claim, ending: Ending, **details: Unpack[Details]) -> bool:
         """Ends the attempt where the run is still its own, in one transaction, which `effects` may write into."""
-        with self._transaction(within_seconds) as (db, now):
+        effects = details.get("effects")
+        with self._transaction(details.get("within_seconds", BUSY_SECONDS)) as (db, now):
             record = _read(db, claim.run_id)
             if record is None or not claim.may_finish(record):
                 return claim.has_ended(record, ending)
@@ -125,7 +118,7 @@ class SQLiteRunStore:
                     effects(db)
                 except Exception as raised:
                     raise EffectsRaised(raised) from raised
-            ended = {"status": ending.value, "finished_at": now, "result": result, "error": error}
+            ended = {"status": ending.value, "finished_at": now, "result": details.get("result"), "error": details.get("error")}
             _update(db, claim.run_id, now, ended)
         return True
 
@@ -134,27 +127,13 @@ class SQLiteRunStore:
         with self._transaction() as (db, _):
             return _read(db, run_id)
 
-    def list_runs(
-        self,
-        *,
-        job_name: str | None = None,
-        status: Status | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        limit: int | None = None,
-    ) -> Iterator[SeenRun]:
+    def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first, without holding up any delivery."""
-        filters = {
-            "job_name = ?": job_name,
-            "status = ?": status.value if status is not None else None,
-            "schedule_time >= ?": _stored(since) if since is not None else None,
-            "schedule_time < ?": _stored(until) if until is not None else None,
-        }
-        given = {text: value for text, value in filters.items() if value is not None}
-        where = " AND ".join(["schedule_time IS NOT NULL", *given])
-        query = f"SELECT * FROM scheduler_runs WHERE {where} ORDER BY schedule_time DESC, run_id DESC LIMIT ?"
+        condition, given = selection.sql()
+        limit = "" if selection.limit is None else f"LIMIT {selection.limit}"
+        query = f"SELECT * FROM scheduler_runs WHERE {condition} ORDER BY schedule_time DESC, run_id DESC {limit}"
         with self._reading() as (db, now):
-            for row in db.execute(query, (*given.values(), -1 if limit is None else limit)):
+            for row in db.execute(query, _columns(given)):
                 record = _record(row)
                 if record.schedule_time is not None:  # else it was edited by hand, and is no time
                     yield SeenRun(row["run_id"], record, now)

@@ -11,6 +11,7 @@ from google.cloud.firestore_v1 import _helpers, types
 from proto.datetime_helpers import DatetimeWithNanoseconds
 
 from dedup.stores import firestore_write
+from dedup.stores.conditional import SERVER_TIME
 
 DOCUMENT = "projects/p/databases/(default)/documents/scheduler_runs/" + "a" * 64
 NOON = datetime(2026, 10, 16, 12, 0, 0, 510855, UTC)
@@ -27,9 +28,9 @@ CLAIM = {
     "scope": "é/ü",
 }
 END = {"status": "completed", "finished_at": NOON, "result": ""}
-RENEWAL = {"renewed_at": firestore.SERVER_TIMESTAMP, "lease_expires": NOON, "expire_at": NOON + timedelta(days=1)}
-TIME_FIRST = {"a": firestore.SERVER_TIMESTAMP, "b": "after it"}
-TAKE_OVER = CLAIM | dict.fromkeys(("renewed_at", "finished_at", "result", "error"), firestore.DELETE_FIELD)
+RENEWAL = {"renewed_at": SERVER_TIME, "lease_expires": NOON, "expire_at": NOON + timedelta(days=1)}
+TIME_FIRST = {"a": SERVER_TIME, "b": "after it"}
+TAKE_OVER = CLAIM | dict.fromkeys(("renewed_at", "finished_at", "result", "error"))
 
 
 def on_the_wire(request: types.CommitRequest) -> bytes:
@@ -40,6 +41,13 @@ def on_the_wire(request: types.CommitRequest) -> bytes:
 def library_commit(write: types.Write) -> bytes:
     """What the library sends for a write."""
     return on_the_wire(types.CommitRequest(database="projects/p/databases/(default)", writes=[write]))
+
+
+def library_value(value: object) -> object:
+    """What the library writes for it."""
+    if value is None:
+        return firestore.DELETE_FIELD
+    return firestore.SERVER_TIMESTAMP if value is SERVER_TIME else value
 
 
 def test_create() -> None:
@@ -53,7 +61,7 @@ def test_create() -> None:
 def test_update(fields: dict[str, Any], written_at: datetime) -> None:
     """An end, a renewal and a take-over are the library's own updates, byte for byte."""
     option = firestore.Client.write_option(last_update_time=written_at)
-    (wanted,) = _helpers.pbs_for_update(DOCUMENT, fields, option)
+    (wanted,) = _helpers.pbs_for_update(DOCUMENT, {name: library_value(value) for name, value in fields.items()}, option)
     assert on_the_wire(firestore_write.update(DOCUMENT, fields, written_at)) == library_commit(wanted)
 
 

@@ -137,7 +137,7 @@ def test_the_ttl_policy_is_asked_of_the_admin_api(monkeypatch: pytest.MonkeyPatc
         project = "prod"
 
     monkeypatch.setattr(admin, "FirestoreAdminClient", Client)
-    monkeypatch.setattr(FirestoreRunStore, "_client", lambda self: Project())
+    monkeypatch.setattr(FirestoreRunStore, "_connected", lambda self: Project())
     assert sees_ttl_policy("firestore://prod/runs-db?collection=mine")
     state = admin.Field.TtlConfig.State.NEEDS_REPAIR
     assert not sees_ttl_policy("firestore://prod/runs-db?collection=mine")

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from dedup.cli import cli
 from dedup.record import Status
+from dedup.stores.selection import Selection
 from dedup.stores.sqlite import SQLiteRunStore, create_schema
 from tests.template import ROOT
 from tests.template.contract.harness import a_claim
@@ -111,16 +112,17 @@ FILTERS = [
 def test_very_many_runs_are_listed_at_once(many: str, options: tuple[str, ...]) -> None:
     """Among 100,000 runs, the newest 50 are listed within 2 s, whatever is filtered by."""
     began = time.monotonic()
-    listed = list(SQLiteRunStore(many.removeprefix("sqlite:///")).list_runs(limit=50, **asked(options)))  # type: ignore[arg-type]
+    listed = list(SQLiteRunStore(many.removeprefix("sqlite:///")).list_runs(asked(options)))
     assert time.monotonic() - began < 2
     assert len(listed) == 50
 
 
-def asked(options: tuple[str, ...]) -> dict[str, object]:
+def asked(options: tuple[str, ...]) -> Selection:
     """What the options ask of a store."""
     given = dict(zip(options[::2], options[1::2], strict=True))
     names = {"--job": ("job_name", str), "--status": ("status", Status), "--since": ("since", datetime.fromisoformat)}
-    return {names[option][0]: names[option][1](value) for option, value in given.items()}  # type: ignore[operator]
+    filters = {names[option][0]: names[option][1](value) for option, value in given.items()}  # type: ignore[operator]
+    return Selection(limit=50, **filters)  # type: ignore[arg-type]
 
 
 def test_a_pipe_that_is_closed_ends_it_quietly(many: str) -> None:

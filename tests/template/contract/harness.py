@@ -225,7 +225,7 @@ class FirestoreHarness(Harness):
     def close(self) -> None:
         """Closes both clients."""
         self.client.close()
-        self.store._client().close()
+        self.store._connected().api.transport.close()
 
     def now(self) -> datetime:
         """The emulator runs on this machine."""

@@ -59,8 +59,8 @@ class Spy:
     @classmethod
     def on(cls, store: FirestoreRunStore) -> Spy:
         """Watches a store's connection from here on."""
-        client = store._client()
-        client._firestore_api_internal = spy = cls(client._firestore_api)
+        connection = store._connected()
+        connection.api = spy = cls(connection.api)
         return spy
 
     def fail(self, method: str, raised: Exception, *, arrives: bool = False, times: float = 1) -> None:

@@ -10,17 +10,16 @@ import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from unittest import mock
 
 import grpc
 import pytest
 from google.api_core import exceptions as google
 from google.cloud import firestore
-from google.cloud.firestore_v1 import types
 
 from dedup.record import Decision, Ending, Status
 from dedup.stores import Claim, EffectsRaised, StoreUnavailable
-from dedup.stores.firestore import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS, FirestoreRunStore
+from dedup.stores.conditional import CONTENDED_CLAIMS, REFUSED_FINISHES, RPC_SECONDS
+from dedup.stores.firestore import Connection, FirestoreRunStore, connect
 from tests.template.contract.harness import A_RUN, LEASE, FirestoreHarness, a_claim
 from tests.template.contract.spy import transaction_of
 from tests.template.contract.threads import at_once
@@ -130,16 +129,19 @@ def test_every_rpc_is_bounded(harness: FirestoreHarness) -> None:
     assert harness.store.finish_run(claim, Ending.COMPLETED, effects=harness.count_one)
     for ending in (Ending.RELEASED, Ending.FAILED):
         assert harness.store.finish_run(harness.claimed(uuid.uuid4().hex), ending)
-    harness.claimed("b" * 64)
+    lost = harness.claimed("b" * 64)
     harness.expire_lease("b" * 64)
-    assert not harness.store.finish_run(a_claim("b" * 64), Ending.COMPLETED, effects=harness.count_one)
+    harness.claimed("b" * 64)
+    assert not harness.store.finish_run(lost, Ending.COMPLETED, effects=harness.count_one)
     assert harness.store.get_run(A_RUN)
     own = [rpc for rpc in harness.spy.rpcs if "effects/counter" not in str(rpc.request)]
     assert {rpc.method for rpc in own} == {"commit", "batch_get_documents", "begin_transaction", "rollback"}
     for rpc in own:
         assert rpc.options["retry"] is None, rpc.method
         assert 0 < rpc.options["timeout"] <= RPC_SECONDS, rpc.method
-        assert ("google-cloud-resource-prefix", harness.store._client()._database_string) in rpc.options["metadata"], rpc.method
+        assert ("google-cloud-resource-prefix", f"projects/{harness.project}/databases/(default)") in rpc.options["metadata"], (
+            rpc.method
+        )
 
 
 def test_unanswered_rpcs_stay_within_the_deadline(harness: FirestoreHarness) -> None:
@@ -161,20 +163,27 @@ def test_unanswered_rpcs_stay_within_the_deadline(harness: FirestoreHarness) -> 
 
 
 @pytest.mark.parametrize(
-    ("call", "longest"),
+    ("call", "before", "longest"),
     [
-        (lambda store, claim: store.claim_run(a_claim()), 16),
-        (lambda store, claim: store.renew_run(claim), 8),
-        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED), 18),
-        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED, within_seconds=5), 8),
-        (lambda store, claim: store.get_run(A_RUN), 16),
+        (lambda store, claim: store.claim_run(a_claim()), [], 16),
+        (lambda store, claim: store.renew_run(claim), [], 8),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED), [0.05], 17),
+        (lambda store, claim: store.finish_run(claim, Ending.COMPLETED, within_seconds=5), [0.05], 7),
+        (lambda store, claim: store.get_run(A_RUN), [], 16),
     ],
     ids=["claim", "renewal", "finish", "hurried finish", "read"],
 )
 def test_waits_between_tries(
-    harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch, call: Callable[[FirestoreRunStore, Claim], Any], longest: int
+    harness: FirestoreHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    call: Callable[[FirestoreRunStore, Claim], Any],
+    before: list[float],
+    longest: int,
 ) -> None:
-    """Between two tries a store waits half of 0.1 s or more, then of twice as much, at most of 1 s, while its time lasts."""
+    """Between two tries a store waits half of 0.1 s or more, then of twice as much, at most of 1 s, while its time lasts.
+
+    A finish waits between its write and the reading of what became of it, whose tries begin anew.
+    """
     claim = harness.claimed()
     waited: list[float] = []
     monkeypatch.setattr("random.uniform", lambda low, high: low if (low, high) == (0.5, 1.0) else pytest.fail("other bounds"))
@@ -184,7 +193,7 @@ def test_waits_between_tries(
         harness.spy.fail(method, google.ServiceUnavailable("injected"), times=99)
     with pytest.raises(StoreUnavailable):
         call(harness.store, claim)
-    assert waited == [0.05, 0.1, 0.2, 0.4, *[0.5] * longest]
+    assert waited == [*before, 0.05, 0.1, 0.2, 0.4, *[0.5] * longest]
 
 
 def test_effects_leave_time_for_reading(harness: FirestoreHarness) -> None:
@@ -199,29 +208,28 @@ def test_effects_leave_time_for_reading(harness: FirestoreHarness) -> None:
 
 
 def test_one_channel_for_all_threads(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 threads that use a store for the first time at the same moment make one client, with one channel."""
+    """30 threads that use a store for the first time at the same moment make one connection, with one channel."""
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", emulator.host)
     made: list[str] = []
     real_channel = grpc.insecure_channel
 
-    class SlowClient(firestore.Client):
-        def __init__(self, **options: Any) -> None:
-            made.append("client")
-            time.sleep(0.05)
-            super().__init__(**options)
+    def slow_connect(*place: Any) -> Connection:
+        made.append("connection")
+        time.sleep(0.05)
+        return connect(*place)
 
     def slow_channel(*address: Any, **options: Any) -> grpc.Channel:
         made.append("channel")
         time.sleep(0.05)
         return real_channel(*address, **options)
 
-    monkeypatch.setattr(firestore, "Client", SlowClient)
+    monkeypatch.setattr("dedup.stores.firestore.connect", slow_connect)
     monkeypatch.setattr(grpc, "insecure_channel", slow_channel)
     store = FirestoreRunStore(f"test-{uuid.uuid4().hex[:20]}")
     assert made == []
     decisions = at_once(store.claim_run, [a_claim(f"{n:064x}") for n in range(30)])
     assert decisions == [Decision.CLAIM] * 30
-    assert made == ["client", "channel"]
+    assert made == ["connection", "channel"]
 
 
 def test_named_database_and_collection(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +264,7 @@ def test_server_out_of_reach(monkeypatch: pytest.MonkeyPatch, silent_port: int) 
     for port in (free_port(), silent_port):
         monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", f"127.0.0.1:{port}")
         store = FirestoreRunStore("nowhere")
-        store._client()
+        store._connected()
         calls += [
             (10, store, lambda store: store.claim_run(a_claim())),
             (6, store, lambda store: store.renew_run(held())),
@@ -398,8 +406,7 @@ def test_write_that_changed_nothing_is_unclear(harness: FirestoreHarness) -> Non
     token = claim.token
     assert token is not None
     claim.unsettled_since = 5.0
-    with mock.patch.object(harness.store, "_commit", return_value=token):
-        fate = harness.store._write(claim, harness.store._tries(1), types.CommitRequest())
+    fate = harness.store._write(claim, harness.store._tries(1), lambda: token)
     assert (fate.name, claim.unsettled_since) == ("UNCLEAR", 5.0)
 
 
@@ -489,7 +496,7 @@ def test_unclear_read(harness: FirestoreHarness, unclear: Exception) -> None:
 def test_empty_read(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer without a document says nothing of the run: it is asked for again, and doesn't pass for a missing record."""
     claim = harness.claimed()
-    api = harness.store._client()._firestore_api
+    api = harness.store._connected().api
     real = api.batch_get_documents
     answers: list[Callable[..., Any]] = [lambda **rpc: iter(())]
     monkeypatch.setattr(api, "batch_get_documents", lambda **rpc: (answers.pop() if answers else real)(**rpc), raising=False)
@@ -500,7 +507,7 @@ def test_empty_read(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_but_empty_reads(harness: FirestoreHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every answer is empty, the run is unknown, and the error says why."""
-    api = harness.store._client()._firestore_api
+    api = harness.store._connected().api
     monkeypatch.setattr(api, "batch_get_documents", lambda **rpc: iter(()), raising=False)
     with pytest.raises(StoreUnavailable, match=": the answer was empty "):
         harness.store.get_run(A_RUN)
@@ -635,7 +642,7 @@ def test_effects_and_completion_share_what_was_read(harness: FirestoreHarness) -
     assert harness.store.finish_run(claim, Ending.COMPLETED, effects=lambda transaction: None)
     read, commit = harness.spy.rpcs[-2:]
     assert (read.method, commit.method) == ("batch_get_documents", "commit")
-    assert read.request["transaction"] == commit.request["transaction"] != b""
+    assert transaction_of(read.request) == transaction_of(commit.request) != b""
 
 
 def test_aborted_effects_begin_again_as_a_retry(harness: FirestoreHarness) -> None:

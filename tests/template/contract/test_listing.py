@@ -15,6 +15,7 @@ from google.cloud import firestore
 from dedup.record import Ending, Status
 from dedup.stores import Inspectable, SeenRun, StoreUnavailable
 from dedup.stores.redis import RedisRunStore
+from dedup.stores.selection import Selection
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.template.contract.harness import (
     A_RUN,
@@ -77,7 +78,7 @@ def test_filters_and_limit_go_together(harness: Harness, store: Inspectable) -> 
             and (times is None or times[0] <= number < times[1])
         ]
         since, until = (SCHEDULE_TIME + number * HOUR for number in times) if times is not None else (None, None)
-        listed = store.list_runs(job_name=job_name, status=status, since=since, until=until, limit=limit)
+        listed = store.list_runs(Selection(job_name=job_name, status=status, since=since, until=until, limit=limit))
         assert hours(list(listed)) == fitting[:limit], (job_name, status, times, limit)
 
 
@@ -104,7 +105,7 @@ def test_a_listing_goes_on_over_pages(harness: Harness, store: Inspectable, monk
     for number in range(7):
         harness.claimed(f"{number:064x}", schedule_time=SCHEDULE_TIME + (number // 4) * HOUR)
     for limit in (None, 3, 4, 7):
-        listed = [run.run_id for run in store.list_runs(limit=limit)]
+        listed = [run.run_id for run in store.list_runs(Selection(limit=limit))]
         assert len(set(listed)) == len(listed) == min(7, limit or 7)
 
 

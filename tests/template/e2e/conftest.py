@@ -14,6 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from google.cloud.firestore import Client
 
 from dedup.record import RunRecord
 from dedup.stores import open_store
@@ -85,7 +86,8 @@ def firestore_store(folder: Path, host: str, *, through: str | None = None) -> S
     project, ledger = f"e2e-{uuid.uuid4().hex[:12]}", Ledger(folder / "ledger.jsonl")
     store = FirestoreRunStore(project)
     with mock.patch.dict(os.environ, {"FIRESTORE_EMULATOR_HOST": host}):
-        client = store._client()
+        client = Client(project=project)
+        store.get_run("made while the environment says where")
 
     def count(name: str) -> int:
         found = client.collection("counters").document(name).get(timeout=10)

@@ -20,7 +20,7 @@ Changes = Mapping[str, Sequence[tuple[str, str]]]
 """By file below `dedup/`: texts that are there exactly once, and what takes their place."""
 
 _FOLDER = Path(dedup.__file__).parent
-_PARTS = ("handler", "lease", "record", "run", "settings", "stores", "stores.firestore", "stores.tries")
+_PARTS = ("handler", "lease", "record", "run", "settings", "stores", "stores.firestore", "stores.tries", "stores.conditional")
 
 
 def load(changes: Changes | None = None) -> SimpleNamespace:

@@ -29,11 +29,12 @@ SHORT = Rules(
 """A lease that is not much longer than a time-out."""
 WITH_EFFECTS = Rules(faults=1, passes=0, effects=True, outcomes=("returns",))
 
-HANDLER, LEASE, RECORD, STORES, FIRESTORE = (
+HANDLER, LEASE, RECORD, STORES, CONDITIONAL, FIRESTORE = (
     "handler.py",
     "lease.py",
     "record.py",
     "stores/__init__.py",
+    "stores/conditional.py",
     "stores/firestore.py",
 )
 
@@ -61,11 +62,9 @@ MUTANTS = [
     Mutant(
         "drop the attempt check in finish",
         _one(
-            FIRESTORE,
-            "                return True\n            if record is None or not claim.may_finish(record):\n"
-            "                return False\n            claim.found(record)\n        return False",
-            "                return True\n            if record is None:\n"
-            "                return False\n            claim.found(record)\n        return False",
+            CONDITIONAL,
+            "            if record is None or not claim.may_finish(record):\n                return False",
+            "            if record is None:\n                return False",
         ),
         SLOW,
     ),
@@ -82,7 +81,7 @@ MUTANTS = [
     Mutant(
         "recompute attempt_id on retry",
         _one(
-            FIRESTORE,
+            CONDITIONAL,
             "        fields = self._claim_fields(claim, attempts=1)",
             "        claim.attempt_id = __import__('uuid').uuid4().hex\n        fields = self._claim_fields(claim, attempts=1)",
         ),
@@ -90,14 +89,14 @@ MUTANTS = [
     ),
     Mutant(
         "compare with the local clock",
-        _one(FIRESTORE, "return self._record(snapshot), snapshot.read_time", "return self._record(snapshot), self._utcnow()"),
+        _one(FIRESTORE, "read.updated_at), read.read_at", "read.updated_at), self._utcnow()"),
         CALM,
     ),
     Mutant(
         "renew by a write that changes nothing",
         _one(
-            FIRESTORE,
-            '{"renewed_at": firestore.SERVER_TIMESTAMP} | self._lease_fields(claim)',
+            CONDITIONAL,
+            '{"renewed_at": SERVER_TIME} | self._lease_fields(claim)',
             '{"lease_seconds": claim.lease_seconds}',
         ),
         RENEWED,
@@ -105,7 +104,7 @@ MUTANTS = [
     Mutant(
         "treat AlreadyExists as busy without reading",
         _one(
-            FIRESTORE,
+            CONDITIONAL,
             "            if fate is not Fate.UNCLEAR:\n                contended += 1",
             "            if fate is Fate.REFUSED and record is None:\n                return Decision.IN_PROGRESS\n"
             "            if fate is not Fate.UNCLEAR:\n                contended += 1",
@@ -116,10 +115,11 @@ MUTANTS = [
         "take over without the precondition",
         _one(
             FIRESTORE,
-            "fate = self._update(claim, record.updated_at, tries, fields)",
-            "commit = firestore_write.update(self._name(claim.run_id), fields, record.updated_at)\n"
-            "        types.CommitRequest.pb(commit).writes[0].current_document.exists = True\n"
-            "        fate = self._write(claim, tries, commit)",
+            "        return self._commit(firestore_write.update(self._name(run_id), fields, token), tries)",
+            "        commit = firestore_write.update(self._name(run_id), fields, token)\n"
+            "        if 'claimed_at' in fields:\n"
+            "            types.CommitRequest.pb(commit).writes[0].current_document.exists = True\n"
+            "        return self._commit(commit, tries)",
         ),
         SLOW,
     ),
@@ -136,15 +136,15 @@ MUTANTS = [
         "leave the status out of the transaction's check",
         _one(
             FIRESTORE,
-            "not record.is_held_by(claim.attempt_id):\n                raise _NotOurs",
-            "record.attempt_id != claim.attempt_id:\n                raise _NotOurs",
+            "not record.is_held_by(claim.attempt_id):\n                raise Refused",
+            "record.attempt_id != claim.attempt_id:\n                raise Refused",
         ),
         WITH_EFFECTS,
     ),
     Mutant(
         "start the job on a lease that has run out",
         {
-            FIRESTORE: [("if fate is Fate.WRITTEN and self._is_trusted(claim):", "if fate is Fate.WRITTEN:")],
+            CONDITIONAL: [("if fate is Fate.WRITTEN and self._is_trusted(claim):", "if fate is Fate.WRITTEN:")],
             HANDLER: [
                 ("if decision is not Decision.CLAIM or claim.is_trusted(clock.monotonic()):", "if decision is not None:")
             ],
@@ -153,7 +153,7 @@ MUTANTS = [
     ),
     Mutant(
         "delete after an unclear create",
-        _one(FIRESTORE, "        if claim.create_unclear:", "        if False:"),
+        _one(CONDITIONAL, "        if claim.create_unclear:", "        if False:"),
         ONE_FAULT,
     ),
     Mutant(
@@ -164,9 +164,9 @@ MUTANTS = [
     Mutant(
         "skip the re-read after UNAVAILABLE",
         _one(
-            FIRESTORE,
-            "                if fate is Fate.WRITTEN:\n                    claim.token = None",
-            "                if fate is not Fate.REFUSED:\n                    claim.token = None",
+            CONDITIONAL,
+            "                    if fate is Fate.WRITTEN:\n                        claim.token = None",
+            "                    if fate is not Fate.REFUSED:\n                        claim.token = None",
         ),
         ONE_FAULT,
     ),
@@ -187,7 +187,7 @@ MUTANTS = [
     Mutant(
         "take over without counting",
         _one(
-            FIRESTORE,
+            CONDITIONAL,
             "self._claim_fields(claim, attempts=record.attempts + 1)",
             "self._claim_fields(claim, attempts=record.attempts)",
         ),
@@ -195,13 +195,13 @@ MUTANTS = [
     ),
     Mutant(
         "leave in a take-over what the dead attempt has written",
-        _one(FIRESTORE, "fields = left_by_the_dead | self._claim_fields", "fields = self._claim_fields"),
+        _one(CONDITIONAL, "fields = left_by_the_dead | self._claim_fields", "fields = self._claim_fields"),
         Rules(faults=0, passes=1, ticks=1, outcomes=("returns",)),
     ),
     Mutant(
         "count an unclear write as refused",
         _one(
-            FIRESTORE,
+            CONDITIONAL,
             "            tries.failed(fault)\n            return Fate.UNCLEAR",
             "            tries.failed(fault)\n            return Fate.REFUSED",
         ),
@@ -209,12 +209,12 @@ MUTANTS = [
     ),
     Mutant(
         "trust the lease from the acknowledgement on",
-        _one(FIRESTORE, "claim.wrote(token, tried_at)", "claim.wrote(token, self._monotonic())"),
+        _one(CONDITIONAL, "claim.wrote(token, tried_at)", "claim.wrote(token, self._monotonic())"),
         SLOW,
     ),
     Mutant(
         "trust an unclear write from its last try on",
-        _one(FIRESTORE, "        if unsettled_before is None:\n", "        if True:\n"),
+        _one(CONDITIONAL, "        if unsettled_before is None:\n", "        if True:\n"),
         SHORT,
     ),
     Mutant(
@@ -244,8 +244,8 @@ MUTANTS = [
         "release by a delete without a precondition",
         _one(
             FIRESTORE,
-            "firestore_write.delete(self._name(claim.run_id), token)",
-            "types.CommitRequest(writes=[types.Write(delete=self._name(claim.run_id))])",
+            "firestore_write.delete(self._name(run_id), token)",
+            "types.CommitRequest(writes=[types.Write(delete=self._name(run_id))])",
         ),
         SLOW,
     ),
@@ -274,12 +274,12 @@ MUTANTS = [
     ),
     Mutant(
         "take an empty answer for a missing record",
-        _one(FIRESTORE, "            if not isinstance(snapshot.read_time, datetime):", "            if False:"),
+        _one(FIRESTORE, 'raise google.GoogleAPIError("the answer was empty")', "return None, self._utcnow()"),
         Rules(faults=2, passes=0, attempts=1, kinds=("lost", "refused", "empty")),
     ),
     Mutant(
         "let a late renewal write with the token of the finish",
-        _one(FIRESTORE, "                    claim.token = None  #", "                    #"),
+        _one(CONDITIONAL, "                        claim.token = None  #", "                        pass  #"),
         Rules(attempts=1, faults=1, passes=0, ticks=1, outcomes=("returns",)),
     ),
 ]

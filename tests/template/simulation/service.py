@@ -73,12 +73,12 @@ class Service:
         with self._lock:
             self._open.pop(request["transaction"], None)
 
-    def batch_get_documents(self, request: dict[str, Any], **_rpc: Any) -> Iterator[types.BatchGetDocumentsResponse]:
+    def batch_get_documents(self, request: Any, **_rpc: Any) -> Iterator[types.BatchGetDocumentsResponse]:
         """Reads documents as they are now."""
         with self._lock:
             read = self._transaction(request)
             answers = []
-            for name in request["documents"]:
+            for name in documents_of(request):
                 document = self.documents.get(name)
                 if read is not None:
                     read.setdefault(name, _version(document))
@@ -93,8 +93,8 @@ class Service:
     def commit(self, request: dict[str, Any] | types.CommitRequest, **_rpc: Any) -> types.CommitResponse:
         """Writes all, or raises and writes nothing."""
         with self._lock:
-            read = self._transaction(request) if isinstance(request, dict) else None
-            if read is not None:
+            read = self._transaction(request)
+            if read is not None and isinstance(request, dict):
                 del self._open[request["transaction"]]  # however it ends, there is no second commit
                 if any(_version(self.documents.get(name)) != version for name, version in read.items()):
                     raise google.Aborted("what the transaction has read was changed")
@@ -115,8 +115,8 @@ class Service:
                     result.update_time.CopyFrom(after[name].update_time)
             return types.CommitResponse.wrap(answer)
 
-    def _transaction(self, request: dict[str, Any]) -> dict[str, int] | None:
-        name = request.get("transaction")
+    def _transaction(self, request: Any) -> dict[str, int] | None:
+        name = request.get("transaction") if isinstance(request, dict) else request.transaction
         if not name:
             return None
         if name not in self._open:
@@ -160,6 +160,12 @@ def writes_of(request: dict[str, Any] | types.CommitRequest) -> Iterable[Any]:
         return (write._pb for write in request["writes"])
     writes: Iterable[Any] = types.CommitRequest.pb(request).writes
     return writes
+
+
+def documents_of(request: dict[str, Any] | types.BatchGetDocumentsRequest) -> Iterable[str]:
+    """The names of the documents that are read: the library gives them in a dict."""
+    names: Iterable[str] = request["documents"] if isinstance(request, dict) else request.documents
+    return names
 
 
 def _check(wanted: Any, document: Any, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import random
 import uuid
@@ -15,7 +16,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import firestore
 
 from dedup.stores import RunStore
-from dedup.stores.firestore import FirestoreRunStore
+from dedup.stores.firestore import Connection, FirestoreRunStore
 from tests.template.contract import test_firestore, test_model, test_store
 from tests.template.contract.conftest import errors  # noqa: F401  # a fixture of the suite
 from tests.template.contract.harness import FirestoreHarness, Harness, Ticker
@@ -37,7 +38,10 @@ class SimulatedHarness(FirestoreHarness):
         self.write_seconds = 0.0
         self.project = "simulated"
         service = Service()
-        monkeypatch.setattr(FirestoreRunStore, "_make_client", lambda _store: _client(service))
+        database = "projects/simulated/databases/(default)"
+        metadata = [("google-cloud-resource-prefix", database)]
+        connection = Connection(service, "simulated", database, metadata, AnonymousCredentials())
+        monkeypatch.setattr("dedup.stores.firestore.connect", lambda *_: dataclasses.replace(connection))
         self.client = _client(service)
         self.runs = self.client.collection("scheduler_runs")
         self.store = FirestoreRunStore(self.project, monotonic=self.monotonic)

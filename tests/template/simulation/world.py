@@ -24,12 +24,11 @@ from unittest import mock
 from flask import Request, Response
 from google.api_core import exceptions as google
 from google.auth.credentials import AnonymousCredentials
-from google.cloud import firestore
 from greenlet import getcurrent, greenlet
 from werkzeug.test import EnvironBuilder
 
 from tests.template.simulation.invariants import Watch
-from tests.template.simulation.service import Service, writes_of
+from tests.template.simulation.service import Service, documents_of, writes_of
 from tests.template.simulation.speed import fast_client
 
 JOB_NAME = "nightly"
@@ -43,6 +42,7 @@ CUT_OFF_SECONDS = 12.0
 SKEW = (timedelta(minutes=10), timedelta(minutes=-10), timedelta(minutes=3))
 """What the attempts' own clocks are wrong by."""
 COUNTER = "counters/effects"
+DATABASE = "projects/simulated/databases/(default)"
 
 CODES = {
     "UNAVAILABLE": google.ServiceUnavailable,
@@ -481,7 +481,9 @@ class World:
             utcnow=lambda: self._utcnow(attempt),
             sleep=lambda seconds: self._wait(attempt, seconds),
         )
-        store._made_client = _client(attempt.index, _Connection(self, attempt))
+        store._connection.made = code.firestore.Connection(
+            _Api(self, attempt), "simulated", DATABASE, [], AnonymousCredentials()
+        )
         store.renew_run = self._preempted(store.renew_run)
         settings = code.settings.Settings(
             lease_seconds=self.rules.lease_seconds, renew=self.rules.ticks > 0, timeout_seconds=3600
@@ -632,7 +634,7 @@ class World:
     def _serve(self, what: str, request: Any) -> Any:
         match what:
             case "read":
-                for name in request["documents"]:
+                for name in documents_of(request):
                     self.touched.setdefault(name, False)
                 return self.service.batch_get_documents(request)
             case "commit":
@@ -661,12 +663,10 @@ def simulated(code: SimpleNamespace) -> Iterator[None]:
     log = logging.getLogger("dedup")
     before = log.handlers, log.level, log.propagate
     log.handlers, log.level, log.propagate = [_LOG], logging.INFO, False
-    client_log = logging.getLogger("google.cloud.firestore_v1.document")
     steady = SimpleNamespace(uniform=lambda low, high: high)
     try:
         with (
             fast_client(code.firestore.firestore_write),
-            mock.patch.object(client_log, "disabled", True),  # it warns of each empty answer
             mock.patch.object(uuid, "uuid4", _next_id),
             mock.patch.object(code.tries, "random", steady),
             mock.patch.object(code.lease, "threading", SimpleNamespace(Lock=Lock)),
@@ -687,7 +687,7 @@ def _next_id() -> Any:
     return SimpleNamespace(hex=made)
 
 
-class _Connection:
+class _Api:
     """An attempt's way to the service, in the place of the generated client."""
 
     def __init__(self, world: World, attempt: Attempt) -> None:
@@ -786,7 +786,6 @@ class _Log(logging.Handler):
 
 _LOG = _Log()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CLIENTS: dict[int, firestore.Client] = {}
 
 
 @cache
@@ -795,14 +794,6 @@ def _request(number: int) -> Request:
     schedule_time = datetime.fromtimestamp(BEGINNING // SECOND + 60 * number, UTC)
     headers = {"X-CloudScheduler-JobName": JOB_NAME, "X-CloudScheduler-ScheduleTime": schedule_time.isoformat()}
     return Request(EnvironBuilder(method="POST", headers=headers).get_environ())
-
-
-def _client(index: int, connection: _Connection) -> firestore.Client:
-    """The client of an attempt: a real one. It is made once a slot, since it keeps nothing but its connection."""
-    if index not in _CLIENTS:
-        _CLIENTS[index] = firestore.Client(project="simulated", credentials=AnonymousCredentials())
-    _CLIENTS[index]._firestore_api_internal = connection
-    return _CLIENTS[index]
 
 
 _FAULT_WORDS = frozenset({"crash", "lost", "refused", "late", "cut", "struck", "empty", "impatient"})
