@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from dedup.stores import Claim, RunStore, StoreUnavailable
+from dedup.stores import Claim, RunStore, StoreUnavailable, monotonic
 
 RENEWAL_SECONDS = 6.0
 """How long the end of a job waits for a renewal in flight: a little more than a store takes for one."""
@@ -39,7 +38,7 @@ class Clock:
 
     def monotonic(self) -> float:
         """Seconds that only go forward; what leases and deadlines are measured by."""
-        return time.monotonic()
+        return monotonic()
 
     def utcnow(self) -> datetime:
         """This instance's idea of the time, for people; it grants nothing."""

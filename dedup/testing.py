@@ -79,7 +79,7 @@ class MovableClock(Clock):
 
     def monotonic(self) -> float:
         """Seconds that only go forward."""
-        return time.monotonic() + self._ahead
+        return super().monotonic() + self._ahead
 
     def time(self) -> float:
         """Seconds since 1970, as the store takes them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,14 @@ Effects = Callable[[Any], None]
 """A job's own reads and writes: called with the transaction of the chosen store."""
 
 log = logging.getLogger("dedup")
+
+_COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""On Linux CLOCK_MONOTONIC leaves out a suspension (man 2 clock_gettime); on macOS, which has only that one, it doesn't."""
+
+
+def monotonic() -> float:
+    """Seconds that only go forward, also while the machine is suspended: on the store's clock, a lease ends meanwhile."""
+    return time.clock_gettime(_COUNTS_SLEEP) if _COUNTS_SLEEP is not None else time.monotonic()
 
 
 class StoreUnavailable(Exception):

@@ -18,7 +18,7 @@ from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import FINISH_SECONDS, Claim, Details, Effects, EffectsRaised, StoreUnavailable, deleted_unseen
+from dedup.stores import FINISH_SECONDS, Claim, Details, Effects, EffectsRaised, StoreUnavailable, deleted_unseen, monotonic
 from dedup.stores.tries import Fate, Tries
 
 CLAIM_SECONDS = 9.0
@@ -82,7 +82,7 @@ class ConditionalStore(ABC):
     """What to do about a fault."""
 
     def __init__(self, **clocks: Unpack[Clocks]) -> None:
-        self._monotonic = clocks.get("monotonic", time.monotonic)
+        self._monotonic = clocks.get("monotonic", monotonic)
         self._utcnow = clocks.get("utcnow", lambda: datetime.now(UTC))
         self._sleep = clocks.get("sleep", time.sleep)
 

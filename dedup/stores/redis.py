@@ -32,7 +32,17 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dedup.record import Decision, Ending, RunRecord
-from dedup.stores import FINISH_SECONDS, Claim, Details, SeenRun, StoreUnavailable, Unsupported, deleted_unseen, read_record
+from dedup.stores import (
+    FINISH_SECONDS,
+    Claim,
+    Details,
+    SeenRun,
+    StoreUnavailable,
+    Unsupported,
+    deleted_unseen,
+    monotonic,
+    read_record,
+)
 from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
@@ -106,7 +116,7 @@ class RedisRunStore:
         server: Server,
         prefix: str = "scheduler_runs",
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.server = server

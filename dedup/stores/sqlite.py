@@ -18,7 +18,7 @@ from typing import Any, Unpack
 from urllib.parse import unquote
 
 from dedup.record import Decision, Ending, RunRecord, Status, decide
-from dedup.stores import Claim, Details, EffectsRaised, SeenRun, StoreUnavailable, read_record
+from dedup.stores import Claim, Details, EffectsRaised, SeenRun, StoreUnavailable, monotonic, read_record
 from dedup.stores.selection import EVERY_RUN, Selection
 
 BUSY_SECONDS = 5.0
@@ -65,7 +65,7 @@ class SQLiteRunStore:
         path: str | Path,
         *,
         clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = monotonic,
     ) -> None:
         self.path = Path(path)
         self._clock = clock

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dedup.lease
 from dedup.lease import Clock, Lease, LeaseLost
+from dedup.record import Decision
 from dedup.stores import Claim, StoreUnavailable
+from dedup.stores.sqlite import SQLiteRunStore
 from tests.template.clock import ManualClock
 
 NOON = datetime(2026, 10, 16, 12, tzinfo=UTC)
@@ -472,3 +475,20 @@ def test_a_real_clock_renews_a_real_lease(real_clock: Clock) -> None:
         lease.ensure_held()
     time.sleep(0.4)
     assert len(store.renewals) == 2
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only on Linux does the monotonic clock leave out a suspension")
+def test_a_suspended_machine_trusts_no_old_lease(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that was suspended past the lease finds it lost, though the kernel's monotonic clock stood still meanwhile."""
+    asleep = 0.0
+    real = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + (asleep if clock == time.CLOCK_BOOTTIME else 0))
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    claim = Claim(
+        run_id="a" * 64, attempt_id="b" * 32, lease_seconds=60, retention_seconds=86400, job_name="nightly", schedule_time=NOON
+    )
+    assert store.claim_run(claim) is Decision.CLAIM
+    lease = Lease(store, claim, renews=False, ends_at=float("inf"), clock=Clock())
+    assert not lease.lost
+    asleep = 61
+    assert lease.lost
