@@ -11,25 +11,17 @@ import logging
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha1
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
-from google.auth.exceptions import GoogleAuthError, TransportError
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from dedup.record import Decision, Ending, RunRecord
 from dedup.stores import (
@@ -43,18 +35,16 @@ from dedup.stores import (
     monotonic,
     read_record,
 )
+from dedup.stores.once import Once
+from dedup.stores.redis_client import TRY_SECONDS, Client, Server, bounded_by, open_client
 from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.tries import Tries
 
 CLAIM_SECONDS = 9.0
 """A delivery is answered within 10 s of the store's silence; the rest is for the answer."""
 RENEW_SECONDS = 5.0
-TRY_SECONDS = 2.0
-"""One wait for the server: a try that has to connect, and to say who it is, has several."""
 PAGE = 500
 """Runs of a listing that are read in one round trip."""
-MOST_CONNECTIONS = 10_000
-"""As many as there are threads, in effect: a thread never waits for another's connection."""
 
 _LUA = Path(__file__).with_name("lua")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,29 +63,6 @@ _NOT_NOW = (
 _UNCLEAR = (redis.ConnectionError, redis.TimeoutError, OSError)
 
 log = logging.getLogger("dedup")
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """Where the server is, and how one gets in."""
-
-    host: str
-    port: int = 6379
-    db: int = 0
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-    ca: str | None = None
-    """The file of the certificate authority that the server's certificate is of; None: those that this machine trusts."""
-    ca_data: str | None = field(default=None, repr=False)
-    """The same as PEM text, in place of a file."""
-    iam: bool = False
-    """The password is an access token of this service account's."""
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}/{self.db}"
 
 
 class RedisRunStore:
@@ -124,8 +91,7 @@ class RedisRunStore:
         self._monotonic = monotonic
         self._sleep = sleep
         self._scripts = {name: _Script.read(name) for name in ("claim", "renew", "finish", "delete")}
-        self._made_client: redis.Redis | None = None
-        self._making_client = threading.Lock()
+        self._opened: Once[Client] = Once()
 
     def claim_run(self, claim: Claim) -> Decision:
         """Reads, decides and claims in one script. One that is sent again finds what the first has done."""
@@ -248,12 +214,12 @@ class RedisRunStore:
             tries.next_timeout()
             tried_at = self._monotonic()
             try:
-                with _bounded_by(tries):
+                with bounded_by(tries):
                     return send(self._client()), tried_at, unclear
             except _UNSENT as fault:
                 raise self._unavailable(fault) from fault
             except _NOT_NOW as fault:
-                self._client().connection_pool.disconnect()  # the name may lead to another server by now
+                self._client().connection_pool.disconnect(inuse_connections=False)  # the name may lead to another server by now
                 tries.failed(fault)
             except _UNCLEAR as fault:
                 if isinstance(fault.__context__, ssl.SSLCertVerificationError):
@@ -267,39 +233,9 @@ class RedisRunStore:
     def _key(self, run_id: str) -> str:
         return f"{self.prefix}:{run_id}"
 
-    def _client(self) -> redis.Redis:
+    def _client(self) -> Client:
         """The client, made at the first use: its connections must not be shared with what the server forks."""
-        if self._made_client is None:
-            with self._making_client:
-                if self._made_client is None:
-                    self._made_client = self._make_client()
-        return self._made_client
-
-    def _make_client(self) -> redis.Redis:
-        server = self.server
-        secrets: dict[str, Any] = {"username": server.username, "password": server.password}
-        if server.iam:
-            secrets = {"credential_provider": _AccessToken()}
-        if server.ca is not None and not Path(server.ca).is_file():  # the library would take it for a server out of reach
-            raise StoreUnavailable(f"Redis at {server}: there is no file {server.ca}, which DEDUP_STORE names as its ca")
-        tls: dict[str, Any] = {"ssl_ca_certs": server.ca, "ssl_ca_data": server.ca_data} if server.tls else {}
-        pool = _Connections(
-            connection_class=_BoundedTLSConnection if server.tls else _BoundedConnection,
-            max_connections=MOST_CONNECTIONS,
-            host=server.host,
-            port=server.port,
-            db=server.db,
-            socket_timeout=TRY_SECONDS,
-            socket_connect_timeout=TRY_SECONDS,
-            retry=Retry(NoBackoff(), 0),  # a try that the library repeats by itself is one that we don't know of
-            protocol=2,  # no HELLO, and no CLIENT SETINFO: a new connection is ready a round trip sooner
-            driver_info=None,
-            decode_responses=True,
-            encoding_errors="replace",
-            **secrets,
-            **tls,
-        )
-        return _Client(connection_pool=pool)
+        return self._opened.get(partial(open_client, self.server))
 
     def _unavailable(self, fault: Exception) -> StoreUnavailable:
         remedy = next(
@@ -396,172 +332,6 @@ class _Script:
     def read(cls, name: str) -> _Script:
         text = (_LUA / "record.lua").read_text() + (_LUA / f"{name}.lua").read_text()
         return cls(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-class _AccessToken(redis.CredentialProvider):
-    """Signs in by IAM. A token lives for an hour, and each new connection is made with one that still does."""
-
-    def __init__(self) -> None:
-        self._credentials: Any = None
-        self._refreshing = threading.Lock()
-
-    def get_credentials(self) -> tuple[str]:
-        import google.auth
-        from google.auth.transport.requests import Request
-
-        def refresh() -> str:
-            with self._refreshing:
-                if self._credentials is None:
-                    self._credentials, _ = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
-                if not self._credentials.valid:
-                    self._credentials.refresh(Request())
-                return str(self._credentials.token)
-
-        try:
-            return (_within_bounds(refresh),)
-        # As the library's own errors: after any other it keeps the connection, which nobody has signed in on.
-        except GoogleAuthError as fault:
-            may_pass = isinstance(fault, TransportError) or fault.retryable
-            raise (redis.ConnectionError if may_pass else redis.AuthenticationError)(f"no access token: {fault}") from fault
-
-
-class _Bounds(threading.local):
-    """The tries of the operation that this thread is at."""
-
-    tries: Tries | None = None
-
-
-_bounds = _Bounds()
-
-
-class _bounded_by:  # noqa: N801 - reads as the sentence that it stands in
-    """Lets every wait of this thread's connections end with the operation's own deadline."""
-
-    def __init__(self, tries: Tries) -> None:
-        self._tries = tries
-
-    def __enter__(self) -> None:
-        _bounds.tries = self._tries
-
-    def __exit__(self, *_: object) -> None:
-        _bounds.tries = None
-
-
-def _within_bounds(call: Callable[[], T], abandon: Callable[[T], None] = lambda _: None) -> T:
-    """Calls in a thread of its own, and waits as long as a try may take: no time-out of a socket covers looking up a name.
-
-    Args:
-        call: what may take long.
-        abandon: is given what it returns when nobody waits for that any more.
-    """
-    seconds = _bounds.tries.next_timeout() if _bounds.tries is not None else TRY_SECONDS
-    called: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            returned = call()
-        except BaseException as raised:
-            with suppress(InvalidStateError):
-                called.set_exception(raised)
-            return
-        try:
-            called.set_result(returned)
-        except InvalidStateError:
-            abandon(returned)
-
-    try:
-        Thread(target=run, name="dedup-redis", daemon=True).start()
-    except RuntimeError as fault:  # no thread to be had just now
-        raise redis.ConnectionError(str(fault)) from fault
-    try:
-        return called.result(seconds)
-    except FutureTimeoutError:
-        if called.cancel():
-            raise redis.TimeoutError("the server's name, the way to it, or an access token took too long") from None
-        return called.result()
-
-
-class _BoundedConnection(redis.Connection):
-    """The library would wait as long for each reply, and a new connection waits for several."""
-
-    def _connect(self) -> Any:
-        if _bounds.tries is not None:
-            self.socket_connect_timeout = _bounds.tries.next_timeout()
-        return _within_bounds(super()._connect, abandon=lambda connected: connected.close())
-
-    def read_response(self, *args: Any, **options: Any) -> Any:
-        if _bounds.tries is not None:
-            try:
-                options["timeout"] = _bounds.tries.next_timeout()
-            except StoreUnavailable:
-                # Nobody waits for the reply any more, and it must not be the next command's.
-                self.disconnect()  # type: ignore[no-untyped-call]
-                raise
-        return super().read_response(*args, **options)
-
-
-class _BoundedTLSConnection(_BoundedConnection, redis.SSLConnection):
-    pass
-
-
-class _Connections(redis.ConnectionPool):
-    """Idle connections on a stack. The library's pool takes a lock, and counts for metrics, at each command."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._idle: list[Any] = []  # one is taken, or put back, in one step: no thread waits for another
-
-    def get_connection(self, command_name: str | None = None, *keys: Any, **options: Any) -> Any:
-        """One that is connected, and has nothing left to be read."""
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self.make_connection()
-        if connection.pid != os.getpid():  # a fork's copy of what its parent goes on with
-            connection = self.make_connection()
-        try:
-            connection.connect()
-            if _is_spoilt(connection):
-                connection.disconnect()
-                connection.connect()
-        except BaseException:
-            self.release(connection)
-            raise
-        return connection
-
-    def release(self, connection: Any) -> None:
-        """Puts it back."""
-        self._idle.append(connection)
-
-    def disconnect(self, inuse_connections: bool = True) -> None:
-        """Closes those that nobody uses; the others are closed where they are used."""
-        with suppress(IndexError):
-            while True:
-                self._idle.pop().disconnect()
-
-
-def _is_spoilt(connection: Any) -> bool:
-    """Whether the server has closed it, or a reply that nobody waited for has come."""
-    try:
-        return bool(connection.can_read())
-    except (redis.ConnectionError, redis.TimeoutError, OSError):
-        return True
-
-
-class _Client(redis.Redis):
-    def execute_command(self, *command: Any, **options: Any) -> Any:
-        """Sends a command once, and reads its reply. The retries and metrics of the library's own take longer than a script."""
-        connection: Any = self.connection_pool.get_connection()
-        try:
-            connection.send_command(*command, **options)
-            return self.parse_response(connection, command[0], **options)  # type: ignore[no-untyped-call]
-        except redis.ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()  # the reply may still come, and must not be the next command's
-            raise
-        finally:
-            self.connection_pool.release(connection)
 
 
 def _record(run_id: str, fields: dict[str, str], now: datetime) -> RunRecord:

@@ -12,7 +12,8 @@ from dedup.delivery import ManualRuns, ScopePart
 from dedup.settings import Settings, SettingsError
 from dedup.stores import create_schema, open_store
 from dedup.stores.firestore import FirestoreRunStore
-from dedup.stores.redis import RedisRunStore, Server
+from dedup.stores.redis import RedisRunStore
+from dedup.stores.redis_client import Server
 from dedup.stores.spanner import SpannerRunStore
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.template import ROOT

@@ -18,7 +18,8 @@ from google.cloud import firestore, spanner
 from dedup.record import RunRecord
 from dedup.stores import Claim, Inspectable
 from dedup.stores.firestore import FirestoreRunStore
-from dedup.stores.redis import RedisRunStore, Server
+from dedup.stores.redis import RedisRunStore
+from dedup.stores.redis_client import Server
 from dedup.stores.spanner import SpannerRunStore
 from dedup.stores.sqlite import SQLiteRunStore
 from tests.template.contract.spy import RedisSpy, SpannerSpy, Spy

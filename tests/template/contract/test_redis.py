@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from dedup.record import Decision, Ending, Status, decide
 from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store
-from dedup.stores.redis import CLAIM_SECONDS, TRY_SECONDS, RedisRunStore, Server, _bounded_by, _record, _Script, _within_bounds
+from dedup.stores.redis import CLAIM_SECONDS, RedisRunStore, _record, _Script
+from dedup.stores.redis_client import TRY_SECONDS, Server, bounded_by, within_bounds
 from dedup.stores.tries import Tries
 from tests.template.contract.harness import A_RUN, LEASE, RETENTION, RedisHarness, Ticker, ValkeyHarness, a_claim
 from tests.template.e2e.relay import Fault, Relay
@@ -343,7 +344,7 @@ def test_commands_in_one_go_whose_time_is_up_before_their_replies(harness: Redis
     """What is still to come of them is not taken for the reply of the next command."""
     client = harness.store._client()
     client.set("name", "value")
-    with client.pipeline(transaction=False) as pipeline, _bounded_by(harness.store._tries(0)):
+    with client.pipeline(transaction=False) as pipeline, bounded_by(harness.store._tries(0)):
         pipeline.blpop("nothing is here", timeout=1)
         with pytest.raises(StoreUnavailable):
             pipeline.execute()
@@ -489,8 +490,8 @@ def test_a_connection_that_nobody_waits_for_is_closed() -> None:
         return "connected"
 
     tries = Tries(0.1, 0.1, monotonic=time.monotonic, sleep=time.sleep, unavailable=lambda fault: fault)
-    with _bounded_by(tries), pytest.raises(library.TimeoutError):
-        _within_bounds(connect, abandon=lambda _: closed.set())
+    with bounded_by(tries), pytest.raises(library.TimeoutError):
+        within_bounds(connect, abandon=lambda _: closed.set())
     go.set()
     assert closed.wait(10)
 
