@@ -16,6 +16,7 @@ from dedup.cli.output import (
     duration_seconds,
     find,
     job_text,
+    json_option,
     lease_text,
     open_given,
     printable,
@@ -98,7 +99,7 @@ def show(run: str, time: str | None, scope: str, store: str | None, as_json: boo
 @click.argument("job")
 @click.argument("time")
 @scope_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
+@json_option
 def key(job: str, time: str, scope: str, as_json: bool) -> None:
     """Prints the run_id of JOB at TIME; asks no store."""
     delivery = delivery_of(job, time, scope)

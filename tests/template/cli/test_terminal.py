@@ -237,6 +237,48 @@ def test_help_lists_the_commands() -> None:
     assert run("nonsense").returncode == 2
 
 
+STORE_COMMANDS = [
+    "runs",
+    "show nightly 2026-10-16T12:00:00Z",
+    "release nightly 2026-10-16T12:00:00Z",
+    "rerun nightly 2026-10-16T12:00:00Z",
+    "missed --job nightly --schedule '0 * * * *' --since 2h",
+    "timeline",
+    "check",
+    "store create",
+]
+
+
+def test_each_command_that_asks_a_store_is_tried() -> None:
+    """The commands that are tried below are all but the two that ask no store."""
+    assert {command.split()[0] for command in STORE_COMMANDS} == set(cli.commands) - {"key", "simulate"}
+
+
+@pytest.mark.parametrize("command", STORE_COMMANDS)
+def test_the_store_may_stand_before_the_command(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--store before a command names its store, as it does after it; where both are given, the one after it counts."""
+    monkeypatch.chdir(tmp_path)
+    there, nowhere = f"sqlite:///{tmp_path}/runs.db", "sqlite:////proc/nowhere/runs.db"
+    environment = {"DEDUP_STORE": f"sqlite:///{tmp_path}/other.db"}
+
+    def told(before: str, *after: str) -> str:
+        done = CliRunner().invoke(cli, ["--store", before, *shlex.split(command), *after], env=environment)
+        assert done.exit_code not in (2, 70), done.output
+        return done.output
+
+    assert "/proc/nowhere/runs.db" in told(nowhere)
+    assert "/proc/nowhere/runs.db" in told(there, "--store", nowhere)
+    assert "/proc/nowhere/runs.db" not in told(nowhere, "--store", there)
+
+
+def test_json_may_stand_before_the_command(many: str) -> None:
+    """--json before a command, even one that asks no store, is --json after it."""
+    for command in ("runs --limit 3", "check", "key nightly 2026-10-16T12:00:00Z"):
+        done = CliRunner().invoke(cli, ["--store", many, "--json", *shlex.split(command)])
+        assert done.exit_code == 0, done.output
+        assert all(json.loads(line) for line in done.stdout.splitlines())
+
+
 @pytest.mark.parametrize(
     "command",
     [
