@@ -304,10 +304,17 @@ class Column:
     Args:
         title: its head.
         width: characters that it is padded to in plain text.
+        cut_at: characters that are printed at most; None: all.
     """
 
     title: str
     width: int
+    cut_at: int | None = None
+
+    def cell(self, text: str) -> str:
+        """What is printed of a text: the same at a terminal as in a pipe."""
+        shown = printable(text)
+        return shown if self.cut_at is None or len(shown) <= self.cut_at else f"{shown[: self.cut_at - 3]}..."
 
 
 _STYLES = {"completed": "green", "done": "green", "failed": "red", "missing": "red", "abandoned": "red", "unreadable": "red"}
@@ -333,7 +340,7 @@ class Table:
 
     def add(self, *cells: str) -> None:
         """Prints a row, or keeps it for its page."""
-        row = [printable(cell) for cell in cells]
+        row = [column.cell(text) for column, text in zip(self._columns, cells, strict=True)]
         if self._rich:
             self._rows.append(row)
             if len(self._rows) == PAGE:

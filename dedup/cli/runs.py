@@ -31,6 +31,8 @@ from dedup.cli.output import (
 from dedup.record import Status
 from dedup.stores import SeenRun
 
+RESULT_WIDTH = 80
+"""Enough for an error's class and the start of its message; a line with it stays below 180 characters as a rule."""
 COLUMNS = [
     Column("JOB", 20),
     Column("SCHEDULED", 20),
@@ -39,7 +41,7 @@ COLUMNS = [
     Column("DURATION", 8),
     Column("OWNER", 8),
     Column("LEASE LEFT", 10),
-    Column("RESULT", 0),
+    Column("RESULT", 0, cut_at=RESULT_WIDTH),
 ]
 
 
@@ -60,6 +62,9 @@ def runs(
     as_json: bool,
 ) -> None:
     """Lists runs, the newest scheduled time first.
+
+    The table cuts a result or an error at 80 characters, at a terminal as in a pipe or a file; --json has all of it, and so
+    has `show`.
 
     A run that the documented example has claimed has no scheduled time of its own; `show` finds it, this doesn't.
     """

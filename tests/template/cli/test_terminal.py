@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dedup.cli import cli
-from dedup.record import Status
+from dedup.record import Ending, Status
 from dedup.stores.sqlite import SQLiteRunStore, create_schema
 from tests.template import ROOT
 from tests.template.contract.harness import a_claim
@@ -167,6 +167,15 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(tmp_path: Path) -> None:
     assert "in progress" in plain
     assert "\x1b[3" not in plain
     assert "\x1b" not in run("runs", "--store", store).stdout
+
+
+def test_a_terminal_cuts_what_a_pipe_cuts(tmp_path: Path) -> None:
+    """A long result is cut to the same 80 characters at a terminal, however many lines it takes there."""
+    listing = ("runs", "--store", f"sqlite:///{tmp_path}/runs.db")
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    store.claim_run(claim := a_claim())
+    store.finish_run(claim, Ending.COMPLETED, result="Q" * 900)
+    assert at_a_terminal(*listing).count("Q") == run(*listing).stdout.count("Q") == 77
 
 
 def test_a_long_listing_says_how_far_it_is(many: str) -> None:
