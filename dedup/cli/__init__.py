@@ -24,6 +24,7 @@ from typing import Any
 
 import click
 
+from dedup import __version__
 from dedup.cli import check, create, missed, runs, simulate, steer, timeline
 from dedup.cli.output import BROKEN, CLOSED_PIPE, INTERRUPTED, UNREACHABLE, store_options
 from dedup.settings import SettingsError
@@ -69,6 +70,7 @@ def _quiet_log() -> Iterator[None]:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="%(version)s", help="Print the template's version.")
 @store_options
 @click.pass_context
 def cli(ctx: click.Context, /, **_given: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import dedup
 from dedup.cli import cli
 from dedup.record import Ending, Status
 from dedup.stores.sqlite import SQLiteRunStore, create_schema
@@ -235,6 +237,13 @@ def test_a_wrong_environment_is_told() -> None:
     assert "DEDUP_LEASE_SECONDS" in done.stderr
     assert "hunter2" not in done.stderr
     assert run("check", DEDUP_LEASE_SECONDS="soon").returncode == 1
+
+
+def test_the_version_is_printed() -> None:
+    """--version prints the version of three numbers alone, whatever the environment is."""
+    done = run("--version", DEDUP_STORE="nonsense")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{dedup.__version__}\n", "")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dedup.__version__)
 
 
 def test_help_lists_the_commands() -> None:
