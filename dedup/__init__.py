@@ -12,4 +12,6 @@ if sys.argv[0] != "-m":
     from dedup.handler import handle
     from dedup.handover import resume
 
-__all__ = ["LeaseLost", "PermanentError", "Run", "Unsupported", "from_idempotency_key", "handle", "resume"]
+__version__ = "1.0.0"
+
+__all__ = ["LeaseLost", "PermanentError", "Run", "Unsupported", "__version__", "from_idempotency_key", "handle", "resume"]

@@ -24,8 +24,9 @@ from typing import Any
 
 import click
 
+from dedup import __version__
 from dedup.cli import check, create, missed, runs, simulate, steer, timeline
-from dedup.cli.output import BROKEN, CLOSED_PIPE, INTERRUPTED, UNREACHABLE
+from dedup.cli.output import BROKEN, CLOSED_PIPE, INTERRUPTED, UNREACHABLE, store_options
 from dedup.settings import SettingsError
 from dedup.stores import StoreUnavailable
 
@@ -69,11 +70,14 @@ def _quiet_log() -> Iterator[None]:
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, message="%(version)s", help="Print the template's version.")
+@store_options
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, /, **_given: object) -> None:
     """Shows what ran, what didn't, and what to do about it.
 
-    The store is the one that DEDUP_STORE names, or --store. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such
+    The store is the one that DEDUP_STORE names, or --store. --store and --json may stand before the command or after it, and
+    what stands after it counts. Times are RFC 3339, such as 2026-10-16T12:00:00Z, or an age, such
     as 24h. Exit codes: 0 done; 1 the answer is no; 2 can't be read; 3 store out of reach, or wrong environment; 4 refused,
     nothing changed; 70 a fault of the program; 130 interrupted; 141 output closed.
     """

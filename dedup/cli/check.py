@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import click
 
+from dedup import __version__
 from dedup.cli.output import (
     NO,
     Column,
@@ -78,6 +79,7 @@ def check(ctx: click.Context, store: str | None, as_json: bool) -> None:
 
 
 def _findings(url: str | None) -> Iterator[Finding]:
+    yield Finding("version", "ok", __version__)
     try:
         settings = read_settings(url)
     except SettingsError as wrong:

@@ -81,7 +81,12 @@ class Expected:
 
 @click.command()
 @click.option("--job", type=JobName(), required=True, metavar="NAME", help="The job's id.")
-@click.option("--schedule", required=True, metavar="CRON", help="As in Cloud Scheduler: unix-cron, such as '30 2 * * *'.")
+@click.option(
+    "--schedule",
+    required=True,
+    metavar="CRON",
+    help="As in Cloud Scheduler: unix-cron, such as '30 2 * * *'; no L, W, #, ? or @daily.",
+)
 @click.option("--time-zone", default="Etc/UTC", show_default=True, metavar="TZ", help="As in Cloud Scheduler.")
 @click.option("--since", type=Moment(), required=True, help="From when.")
 @click.option("--until", type=Moment(), help="Until before when.  [default: now]")

@@ -119,10 +119,20 @@ def read_seconds(text: str) -> float:
 
 
 def store_options(command: Command) -> Command:
-    """Adds --store and --json."""
-    store = click.option("--store", metavar="URL", help="Instead of the store that DEDUP_STORE names.")
-    as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
-    return store(as_json(command))
+    """Adds --store and --json, which may stand before the command too."""
+    help_ = "Instead of the store that DEDUP_STORE names."
+    return click.option("--store", metavar="URL", callback=_or_before, help=help_)(json_option(command))
+
+
+def json_option(command: Command) -> Command:
+    """Adds --json, which may stand before the command too."""
+    help_ = "One JSON object a line, and nothing else."
+    return click.option("--json", "as_json", is_flag=True, callback=_or_before, help=help_)(command)
+
+
+def _or_before(ctx: click.Context, param: click.Parameter, value: str | bool | None) -> str | bool | None:
+    """What was given after the command's name, else what was given before it."""
+    return ctx.find_root().params.get(param.name or "", value) if value is None or value is False else value
 
 
 def scope_option(command: Command) -> Command:
@@ -294,10 +304,17 @@ class Column:
     Args:
         title: its head.
         width: characters that it is padded to in plain text.
+        cut_at: characters that are printed at most; None: all.
     """
 
     title: str
     width: int
+    cut_at: int | None = None
+
+    def cell(self, text: str) -> str:
+        """What is printed of a text: the same at a terminal as in a pipe."""
+        shown = printable(text)
+        return shown if self.cut_at is None or len(shown) <= self.cut_at else f"{shown[: self.cut_at - 3]}..."
 
 
 _STYLES = {"completed": "green", "done": "green", "failed": "red", "missing": "red", "abandoned": "red", "unreadable": "red"}
@@ -323,7 +340,7 @@ class Table:
 
     def add(self, *cells: str) -> None:
         """Prints a row, or keeps it for its page."""
-        row = [printable(cell) for cell in cells]
+        row = [column.cell(text) for column, text in zip(self._columns, cells, strict=True)]
         if self._rich:
             self._rows.append(row)
             if len(self._rows) == PAGE:

@@ -16,6 +16,7 @@ from dedup.cli.output import (
     duration_seconds,
     find,
     job_text,
+    json_option,
     lease_text,
     open_given,
     printable,
@@ -31,6 +32,8 @@ from dedup.record import Status
 from dedup.stores import SeenRun
 from dedup.stores.selection import Selection
 
+RESULT_WIDTH = 80
+"""Enough for an error's class and the start of its message; a line with it stays below 180 characters as a rule."""
 COLUMNS = [
     Column("JOB", 20),
     Column("SCHEDULED", 20),
@@ -39,7 +42,7 @@ COLUMNS = [
     Column("DURATION", 8),
     Column("OWNER", 8),
     Column("LEASE LEFT", 10),
-    Column("RESULT", 0),
+    Column("RESULT", 0, cut_at=RESULT_WIDTH),
 ]
 
 
@@ -60,6 +63,9 @@ def runs(
     as_json: bool,
 ) -> None:
     """Lists runs, the newest scheduled time first.
+
+    The table cuts a result or an error at 80 characters, at a terminal as in a pipe or a file; --json has all of it, and so
+    has `show`.
 
     A run that the documented example has claimed has no scheduled time of its own; `show` finds it, this doesn't.
     """
@@ -98,7 +104,7 @@ def show(run: str, time: str | None, scope: str, store: str | None, as_json: boo
 @click.argument("job")
 @click.argument("time")
 @scope_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
+@json_option
 def key(job: str, time: str, scope: str, as_json: bool) -> None:
     """Prints the run_id of JOB at TIME; asks no store."""
     delivery = delivery_of(job, time, scope)

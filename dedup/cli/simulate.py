@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from dedup.cli.output import NO, Duration, printable, rfc3339, seconds_text, write_json
+from dedup.cli.output import NO, Duration, json_option, printable, rfc3339, seconds_text, write_json
 from dedup.cli.scheduler import Attempt, Clock, RetryPolicy, attempts, headers_of, send, unsigned_token
 from dedup.delivery import BadDelivery, parse_schedule_time
 
@@ -125,7 +125,7 @@ class Simulation:
 @click.option(
     "--fast", type=click.FloatRange(min=0, min_open=True), default=1, show_default=True, help="Run the clock N times as fast."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, and nothing else.")
+@json_option
 @click.pass_context
 def simulate(
     ctx: click.Context,

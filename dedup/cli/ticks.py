@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from dedup.cli.unix_cron import check_unix_cron
+
 
 @dataclass(frozen=True)
 class Tick:
@@ -41,16 +43,17 @@ def ticks(schedule: str, zone: ZoneInfo, since: datetime, until: datetime) -> It
         from cronsim import CronSim, CronSimError
     except ImportError:
         raise click.UsageError("cronsim isn't installed: pip install cronsim (requirements-dev.txt has it)") from None
-    if len(schedule.split()) != 5:
-        raise click.BadParameter(
-            f"{schedule!r} is not a unix-cron schedule of five fields, such as '30 2 * * *'", param_hint="--schedule"
-        )
+    try:
+        check_unix_cron(schedule)
+    except ValueError as fault:
+        raise click.BadParameter(str(fault), param_hint="--schedule") from None
     day = timedelta(days=1)  # more than any zone is from UTC, and than any of its changes takes
     begin, end = (edge.astimezone(zone).replace(tzinfo=None) for edge in (since - day, until + day))
     try:
         local_times = CronSim(schedule, begin)
-    except CronSimError as fault:
-        raise click.BadParameter(f"{schedule!r}: {fault}", param_hint="--schedule") from None
+    except CronSimError:  # the only fault that is left
+        never = f"{schedule!r}: day of month: no month of this schedule has so many days"
+        raise click.BadParameter(never, param_hint="--schedule") from None
     for local in local_times:
         if local > end:
             break

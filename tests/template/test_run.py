@@ -194,6 +194,7 @@ def test_public_names() -> None:
         "PermanentError",
         "Run",
         "Unsupported",
+        "__version__",
         "from_idempotency_key",
         "handle",
         "resume",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from google.cloud import firestore_admin_v1 as admin
 
+import dedup
 from dedup.cli.check import _ttl_findings
 from dedup.stores import StoreUnavailable
 from dedup.stores.firestore import FirestoreRunStore, sees_ttl_policy
@@ -25,14 +26,23 @@ def findings(house: House, *options: str, code: int = 0) -> dict[str, dict[str, 
 
 
 def test_a_good_environment_is_good(house: House) -> None:
-    """Settings, store, permissions, clock and listing are looked at, and nothing is left behind in the store."""
+    """Version, settings, store, permissions, clock and listing are looked at, and nothing is left behind in the store."""
     found = findings(house)
     assert {name: line["finding"] for name, line in found.items() if name != "ttl"} == dict.fromkeys(
-        ("settings", "store", "permissions", "clock", "listing"), "ok"
+        ("version", "settings", "store", "permissions", "clock", "listing"), "ok"
     )
     assert found["ttl"]["finding"] in ("ok", "unknown")
     assert house("runs").stderr == "no runs\n"
     assert house("check").exit_code == 0
+
+
+def test_the_version_comes_first(local: House) -> None:
+    """The version is the first finding, in the table and in JSON, even where the settings are wrong."""
+    for environ in (local.environ, {"DEDUP_LEASE_SECONDS": "soon"}):
+        local.environ = environ
+        assert local("check").stdout.splitlines()[1].split() == ["version", "ok", dedup.__version__]
+        first = json.loads(local("check", "--json").stdout.splitlines()[0])
+        assert (first["check"], first["what"]) == ("version", dedup.__version__)
 
 
 def test_each_wrong_setting_is_a_fault(local: House) -> None:

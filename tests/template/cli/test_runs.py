@@ -92,6 +92,34 @@ def test_nothing_to_list_is_said(house: House) -> None:
     assert house.json("runs") == []
 
 
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("r" * 80, "r" * 80),
+        ("r" * 81, f"{'r' * 77}..."),
+        ("r" * 1000, f"{'r' * 77}..."),
+        ("\n" * 41, "\\n" * 38 + "\\..."),
+        ("r" * 77 + "\x1b" * 3, f"{'r' * 77}..."),
+    ],
+    ids=["80", "81", "1000", "escaped", "escape"],
+)
+def test_a_long_result_is_cut_in_the_table(local: House, result: str, shown: str) -> None:
+    """A table has 80 characters of a result at most, as they are printed; --json and `show` have all of it."""
+    run_id = local.finished(result=result)
+    assert rows(local("runs").stdout)[0][7] == shown
+    assert local.json("runs")[0]["result"] == local.json("show", run_id)[0]["result"] == result
+    assert "..." not in local("show", run_id).stdout
+    assert "80 characters" in " ".join(local("runs", "--help").stdout.split())
+
+
+def test_a_long_error_is_cut_in_the_table(local: House) -> None:
+    """An error is cut as a result is: its start, which names the exception, is what stays."""
+    local.finished(ending=Ending.FAILED, error="PermanentError: " + "no " * 300)
+    [row] = rows(local("runs").stdout)
+    assert row[7].startswith("PermanentError: no no")
+    assert (len(row[7]), row[7][-3:]) == (80, "...")
+
+
 def test_a_listing_that_may_go_on_says_so(local: House) -> None:
     """A listing that has reached its limit names the way to see more."""
     local.finished()

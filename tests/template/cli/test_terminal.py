@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import sqlite3
@@ -18,8 +19,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import dedup
 from dedup.cli import cli
-from dedup.record import Status
+from dedup.record import Ending, Status
 from dedup.stores.selection import Selection
 from dedup.stores.sqlite import SQLiteRunStore, create_schema
 from tests.template import ROOT
@@ -171,6 +173,15 @@ def test_a_terminal_gets_colours_and_a_pipe_does_not(tmp_path: Path) -> None:
     assert "\x1b" not in run("runs", "--store", store).stdout
 
 
+def test_a_terminal_cuts_what_a_pipe_cuts(tmp_path: Path) -> None:
+    """A long result is cut to the same 80 characters at a terminal, however many lines it takes there."""
+    listing = ("runs", "--store", f"sqlite:///{tmp_path}/runs.db")
+    store = SQLiteRunStore(tmp_path / "runs.db")
+    store.claim_run(claim := a_claim())
+    store.finish_run(claim, Ending.COMPLETED, result="Q" * 900)
+    assert at_a_terminal(*listing).count("Q") == run(*listing).stdout.count("Q") == 77
+
+
 def test_a_long_listing_says_how_far_it_is(many: str) -> None:
     """A listing that goes into a file tells the terminal of each thousand runs, on one line; with --json it tells nothing."""
     told = at_a_terminal("runs", "--store", many, "--limit", "2500", output=subprocess.DEVNULL)
@@ -230,6 +241,13 @@ def test_a_wrong_environment_is_told() -> None:
     assert run("check", DEDUP_LEASE_SECONDS="soon").returncode == 1
 
 
+def test_the_version_is_printed() -> None:
+    """--version prints the version of three numbers alone, whatever the environment is."""
+    done = run("--version", DEDUP_STORE="nonsense")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{dedup.__version__}\n", "")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", dedup.__version__)
+
+
 def test_help_lists_the_commands() -> None:
     """--help lists every command and the exit codes; an unknown command is exit code 2."""
     told = run("--help").stdout
@@ -237,6 +255,48 @@ def test_help_lists_the_commands() -> None:
     assert [command for command in commands if f"\n  {command} " not in told] == []
     assert "Exit codes" in told
     assert run("nonsense").returncode == 2
+
+
+STORE_COMMANDS = [
+    "runs",
+    "show nightly 2026-10-16T12:00:00Z",
+    "release nightly 2026-10-16T12:00:00Z",
+    "rerun nightly 2026-10-16T12:00:00Z",
+    "missed --job nightly --schedule '0 * * * *' --since 2h",
+    "timeline",
+    "check",
+    "store create",
+]
+
+
+def test_each_command_that_asks_a_store_is_tried() -> None:
+    """The commands that are tried below are all but the two that ask no store."""
+    assert {command.split()[0] for command in STORE_COMMANDS} == set(cli.commands) - {"key", "simulate"}
+
+
+@pytest.mark.parametrize("command", STORE_COMMANDS)
+def test_the_store_may_stand_before_the_command(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--store before a command names its store, as it does after it; where both are given, the one after it counts."""
+    monkeypatch.chdir(tmp_path)
+    there, nowhere = f"sqlite:///{tmp_path}/runs.db", "sqlite:////proc/nowhere/runs.db"
+    environment = {"DEDUP_STORE": f"sqlite:///{tmp_path}/other.db"}
+
+    def told(before: str, *after: str) -> str:
+        done = CliRunner().invoke(cli, ["--store", before, *shlex.split(command), *after], env=environment)
+        assert done.exit_code not in (2, 70), done.output
+        return done.output
+
+    assert "/proc/nowhere/runs.db" in told(nowhere)
+    assert "/proc/nowhere/runs.db" in told(there, "--store", nowhere)
+    assert "/proc/nowhere/runs.db" not in told(nowhere, "--store", there)
+
+
+def test_json_may_stand_before_the_command(many: str) -> None:
+    """--json before a command, even one that asks no store, is --json after it."""
+    for command in ("runs --limit 3", "check", "key nightly 2026-10-16T12:00:00Z"):
+        done = CliRunner().invoke(cli, ["--store", many, "--json", *shlex.split(command)])
+        assert done.exit_code == 0, done.output
+        assert all(json.loads(line) for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize(
