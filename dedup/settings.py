@@ -35,7 +35,7 @@ class SettingsError(click.ClickException, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How this function deduplicates. Each field is the variable DEDUP_<FIELD>, in capitals; README says what it does."""
+    """How this function deduplicates. docs/settings.md says what each variable does, DEDUP_<FIELD> in capitals."""
 
     store: str = "firestore"
     lease_seconds: int = 300

@@ -16,7 +16,7 @@ from tests.template.size import WHOLE
 # A fork may delete these folders; what is about them then isn't collected.
 ABOUT = {
     "benchmarks": ["test_benchmarks.py"],
-    "docs": ["test_benchmarks.py", "test_docs.py", "test_readme.py"],
+    "docs": ["test_benchmarks.py", "test_docs.py", "test_docs_facts.py", "test_readme.py"],
     "examples": ["e2e/test_examples.py", "e2e/test_long_job.py", "e2e/test_workflow.py"],
 }
 OF_A_FORK = ["test_readme.py", "test_shipped.py"]

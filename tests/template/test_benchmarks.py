@@ -34,7 +34,7 @@ def project(emulator: Emulator, request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize("peer", ["ours", "documented"])
 def test_round_trips(project: str, peer: str) -> None:
-    """A new run, its duplicates, a failure and a take-over cost the round trips that the README promises, and no more."""
+    """A new run, its duplicates, a failure and a take-over cost the round trips that docs/outcomes.md names, and no more."""
     wire = Wire()
     counted = count_kinds(Ours.on_firestore(project, wire) if peer == "ours" else Documented(project, wire), wire)
 

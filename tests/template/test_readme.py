@@ -1,124 +1,94 @@
-"""The README says what is so."""
+"""README says what is so, and what docs/ says at length."""
 
 from __future__ import annotations
 
-import math
 import re
-import runpy
-import shutil
-from pathlib import Path
-
-import pytest
 
 from dedup.settings import Settings
-from tests.template import ROOT
+from tests.template import ROOT, pages
 
 README = (ROOT / "README.md").read_text()
-DEPLOY_MD = (ROOT / "docs" / "deploy.md").read_text()
-DEPLOYING = README.split("\n## Deploy\n", 1)[1].split("\n## ", 1)[0] + DEPLOY_MD
-TERRAFORM = "\n".join(file.read_text() for file in sorted((ROOT / "terraform").glob("*.tf")))
-VARIABLES = set(re.findall(r'^variable "(\w+)"', TERRAFORM, flags=re.MULTILINE))
-OUTPUTS = set(re.findall(r'^output "(\w+)"', TERRAFORM, flags=re.MULTILINE))
-TARGETS_MD = (ROOT / "docs" / "targets.md").read_text()
-NAMED_TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", README + TARGETS_MD)))
+DOCS = ROOT / "docs"
+GUARANTEES_MD = (DOCS / "guarantees.md").read_text()
+DEPLOYING = README.split("\n## Deploy\n", 1)[1].split("\n## ", 1)[0]
 
 
-@pytest.mark.parametrize(("file", "test"), NAMED_TESTS, ids=lambda name: name)
-def test_a_guarantee_names_a_test_that_exists(file: str, test: str) -> None:
-    """Each test that holds a guarantee is where the README says."""
-    assert f"\ndef {test}(" in (ROOT / file).read_text()
+def test_it_is_read_in_ten_minutes() -> None:
+    """README stays under 200 lines."""
+    assert len(README.splitlines()) < 200
 
 
-def test_every_guarantee_names_its_test() -> None:
-    """No guarantee stands without a test that holds it."""
-    promised = section("Guarantees") + TARGETS_MD.split("## What holds\n", 1)[1]
-    guarantees = re.split(r"^\d+\. ", promised, flags=re.MULTILINE)[1:]
-    assert len(guarantees) == 17
-    assert [guarantee for guarantee in guarantees if "`tests/" not in guarantee] == []
+def test_each_guarantee_is_one_line() -> None:
+    """README has each guarantee of docs/guarantees.md in one line, by the same number and with the same bold words."""
+    at_length = pages.guarantees(pages.section(GUARANTEES_MD, "What is guaranteed"))
+    lines = re.findall(r"^\d+\. (.*)$", pages.section(README, "Guarantees"), flags=re.MULTILINE)
+    assert len(lines) == 13
+    assert [bold(line) for line in lines] == [bold(guarantee) for guarantee in at_length]
 
 
-def test_every_setting_is_described() -> None:
-    """The table of settings has a row for each field of Settings, and no other."""
-    described = re.findall(r"^\| `(DEDUP_\w+)`", section("Settings"), flags=re.MULTILINE)
-    assert described == [f"DEDUP_{name.upper()}" for name in Settings.__dataclass_fields__]
+def test_the_tests_of_a_guarantee_are_named_elsewhere() -> None:
+    """README leaves the tests that hold a guarantee to docs/guarantees.md, where it is seen that they exist."""
+    assert pages.named_tests(README) == []
+    assert "](docs/guarantees.md)" in pages.section(README, "Guarantees")
+
+
+def test_a_setting_that_is_named_is_one() -> None:
+    """Each DEDUP_ variable of README is a field of Settings."""
+    named = set(re.findall(r"DEDUP_[A-Z_]+", README))
+    assert len(named) >= 3
+    assert named - {f"DEDUP_{name.upper()}" for name in Settings.__dataclass_fields__} == set()
 
 
 def test_what_is_set_is_a_variable_of_terraform() -> None:
-    """What the text on deploying sets is a variable of terraform/."""
-    files = re.findall(r"```hcl\n(.*?)```", DEPLOYING, flags=re.DOTALL)
-    assigned = {name for file in files for name in re.findall(r"^(\w+) *=", file, flags=re.MULTILINE)}
-    assigned |= set(re.findall(r"`([a-z_]+) = [^`]+`", DEPLOYING))
-    assert {"project_id", "region", "schedule"} <= assigned
-    assert assigned - VARIABLES == set()
+    """What README sets is a variable of terraform/."""
+    assigned = pages.set_in_terraform(README)
+    assert {"project_id", "region", "schedule", "timeout_seconds", "manual_runs"} <= assigned
+    assert assigned - pages.VARIABLES == set()
 
 
 def test_what_is_named_is_in_terraform() -> None:
-    """What looks like a name out of terraform/ is one of its variables, outputs, resources or blocks."""
-    resources = set(re.findall(r'^resource "(\w+)"', TERRAFORM, flags=re.MULTILINE))
-    blocks = set(re.findall(r"^ +(\w+) {$", TERRAFORM, flags=re.MULTILINE))
-    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", DEPLOYING))
-    assert {"timeout_seconds", "function_uri"} <= named
-    assert named - VARIABLES - OUTPUTS - resources - blocks == set()
+    """What looks like a name out of terraform/, where README tells how to deploy, is there."""
+    named = pages.named_like_terraform(DEPLOYING)
+    assert named - pages.VARIABLES - pages.OUTPUTS - pages.RESOURCES - pages.BLOCKS == set()
 
 
 def test_what_is_shown_is_an_output_of_terraform() -> None:
     """Each `terraform output` asks for one that there is."""
-    shown = set(re.findall(r"terraform \S+ output (?:-raw )?(\w+)", DEPLOYING))
-    assert {"force_run_command", "logs_command", "timings"} <= shown
-    assert shown - OUTPUTS == set()
-
-
-def test_the_table_of_timings() -> None:
-    """Each row of timings is what follows from its timeout: 5 retries, the fourth after the lease, the fifth after both."""
-    rows = [row.strip("| ").split(" | ") for row in re.findall(r"^\| \d.*$", section("Timings"), flags=re.MULTILINE)]
-    assert [row[0] for row in rows] == ["15", "120", "540", "1800"]
-    for row in rows:
-        timeout = lease = int(row[0])
-        backoff = math.ceil(max(lease / 15 + 2, (timeout + lease + 11) / 31))
-        retries = [backoff * (2**n - 1) for n in range(1, 6)]
-        recovered = timeout + next(retry for retry in retries if retry > lease)
-        assert row[1:] == [str(lease), str(backoff), ", ".join(map(str, retries)), str(recovered)]
-
-
-def test_the_sums_of_the_costs() -> None:
-    """Each sum of the costs comes out, and so does what the first two rows come to."""
-    costs = section("What a million runs cost")
-    sums = re.findall(r"\| ([\d,.$ \N{MULTIPLICATION SIGN}/]+) = \$([\d.]+) \|", costs)
-    assert len(sums) == len(re.findall(r"^\| [CF]", costs, flags=re.MULTILINE)) == 7
-    for factors, result in sums:
-        assert f"{product(factors):.2f}" == result, factors
-    assert f'what "once" costs: ${sum(float(result) for _, result in sums[:2]):.2f}.' in costs
+    shown = pages.shown_by_terraform(README)
+    assert {"force_run_command", "logs_command"} <= shown
+    assert shown - pages.OUTPUTS == set()
 
 
 def test_a_gcloud_command_has_such_flags() -> None:
     """Each flag of each gcloud command is one that gcloud knows for it."""
-    gcloud = shutil.which("gcloud")
-    known = Path(gcloud).resolve().parent.parent / "data/cli/gcloud_completions.py" if gcloud else None
-    if known is None or not known.exists():
-        pytest.skip("no gcloud with its list of commands: install google-cloud-cli")
-    everything = runpy.run_path(str(known))["STATIC_COMPLETION_CLI_TREE"]
-    commands = re.findall(r"\bgcloud ([a-z].*? --[^`\n]*)", (README + DEPLOY_MD).replace("\\\n", " "))
-    assert len(commands) > 20
-    for command in commands:
-        node, flags = everything, set(everything["flags"])
-        for word in command.split():
-            if word not in node.get("commands", {}):
-                break
-            node = node["commands"][word]
-            flags |= set(node.get("flags", {}))
-        used = {f"--{flag.removeprefix('no-')}" for flag in re.findall(r"(?<=\s)--([a-z0-9-]+)", command)}
-        assert used - flags == set(), command
+    assert list(pages.flags_that_gcloud_lacks(pages.gcloud_commands(README))) == []
 
 
-def product(factors: str) -> float:
-    """Multiplies and divides the figures of a sum, from left to right."""
-    first, *rest = factors.replace(",", "").replace("$", "").split()
-    result = float(first)
-    for sign, factor in zip(rest[::2], rest[1::2], strict=True):
-        result = result * float(factor) if sign == "\N{MULTIPLICATION SIGN}" else result / float(factor)
-    return result
+def test_once_costs_what_the_sums_say() -> None:
+    """What a million runs cost once is what docs/deploy.md reckons."""
+    [said] = re.findall(r"\((\$[\d.]+) a million runs", README)
+    assert f'what "once" costs: {said}.' in (DOCS / "deploy.md").read_text()
 
 
-def section(title: str) -> str:
-    """The text under a heading, up to the next heading."""
-    return (README + DEPLOY_MD).split(f"# {title}\n", 1)[1].split("\n#", 1)[0]
+def test_what_is_whose_is_said_once() -> None:
+    """The table of what is yours and what is ours is that of docs/upgrade.md."""
+    assert table(README, "Where things are") == table((DOCS / "upgrade.md").read_text(), "What is yours, what is ours")
+
+
+def test_what_is_yours_or_ours_is_there() -> None:
+    """Each path that the table names is in the repository, but for what a fork adds."""
+    paths = re.findall(r"`([\w./*-]+)`", "\n".join(row.split(" | ")[1] for row in table(README, "Where things are")[2:]))
+    missing = [path for path in paths if not list(ROOT.glob(path.rstrip("/")))]
+    assert missing == ["terraform/backend.tf"]
+
+
+def bold(text: str) -> str:
+    """The words with which a guarantee begins."""
+    return text.split("**")[1].rstrip(".,")
+
+
+def table(page: str, title: str) -> list[str]:
+    """The lines of the table under a heading."""
+    lines = [line for line in pages.section(page, title).splitlines() if line.startswith("|")]
+    assert lines
+    return lines
