@@ -951,6 +951,19 @@ def test_a_job_that_is_not_among_several_is_refused(house: House, jobs: dict[str
     assert house.line["outcome"] == "bad_delivery"
 
 
+def test_one_of_several_jobs_is_a_services(house: House) -> None:
+    """With a delivery of one's own, the job is chosen by the name that the delivery gives."""
+    answers = []
+    for service in ("billing", "mail"):
+        delivery = partial(dedup.from_idempotency_key, service=service)
+        with app.test_request_context(method="POST", headers={"Idempotency-Key": RUN_ID}):
+            response = dedup.handler.handle(
+                request, {"billing": lambda run: run.job_name}, delivery=delivery, store=house.store, clock=house.clock
+            )
+        answers.append((response.status_code, response.get_data(as_text=True)))
+    assert answers == [(200, "Run processed"), (400, "error: there is no job 'mail' here, but billing")]
+
+
 def test_several_jobs_are_told_to_nobody_who_may_not_call(house: House) -> None:
     """Who is refused isn't told which jobs there are."""
 
