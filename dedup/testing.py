@@ -24,6 +24,7 @@ from unittest import mock
 import functions_framework
 
 from dedup import handler
+from dedup.auth import open_auth
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER, Delivery, parse_schedule_time
 from dedup.lease import Clock
 from dedup.record import Decision, RunRecord
@@ -48,6 +49,8 @@ def scheduler(
 ) -> Iterator[Scheduler]:
     """Loads a function as functions-framework does, and gives it a store of its own for as long as the `with` lasts.
 
+    What DEDUP_* variables say has no influence here.
+
     Args:
         source: the file.
         target: the function in it.
@@ -58,7 +61,8 @@ def scheduler(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         clock = MovableClock()
         store = SQLiteRunStore(Path(folder) / "runs.db", clock=clock.time, monotonic=clock.monotonic)
-        replaced: dict[str, Any] = {"_settings": replace(settings, scope=()), "_store": store, "_clock": clock}
+        auth = open_auth(settings.auth, audience=settings.audience, callers=settings.callers, on_platform=False)
+        replaced: dict[str, Any] = {"_settings": replace(settings, scope=()), "_store": store, "_clock": clock, "_auth": auth}
         if job is not None:
             replaced["_choose_job"] = lambda *_: job
         with mock.patch.multiple(handler, **replaced):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from dedup import testing
 from dedup.record import Status
+from tests.template import ROOT
 
 JOB = """
 import dedup
@@ -129,12 +131,36 @@ def test_another_job_takes_the_place_of_the_forks(tmp_path: Path, jobs: str) -> 
     assert sys.modules["main"].done == []
 
 
+def test_variables_of_the_process_have_no_influence(tmp_path: Path) -> None:
+    """A shell that is set up for production tests a job as any other does."""
+    main_py(tmp_path)
+    production = {
+        "DEDUP_STORE": "firestore://prod",
+        "DEDUP_AUTH": "oidc",
+        "DEDUP_AUDIENCE": "https://a.run.app",
+        "DEDUP_CALLERS": "a@example.com",
+        "DEDUP_MANUAL_RUNS": "refuse",
+        "DEDUP_SCOPE": "path",
+    }
+    code = "from dedup import testing\nwith testing.scheduler() as scheduler: print(scheduler.deliver().text)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**production, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "Run processed", done.stderr
+
+
 def test_the_process_is_as_before(tmp_path: Path) -> None:
     """After the `with`, the handler has its own store, settings and clock again."""
     from dedup import handler
 
     def now() -> tuple[object, ...]:
-        return handler._store, handler._settings, handler._clock, handler._choose_job
+        return handler._store, handler._settings, handler._clock, handler._auth, handler._choose_job
 
     before = now()
     with testing.scheduler(main_py(tmp_path), job=lambda run: None):
