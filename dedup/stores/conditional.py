@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
+from urllib.parse import parse_qsl
 
 from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
@@ -48,6 +49,19 @@ REMEDIES: dict[type[Exception], str] = {
 log = logging.getLogger("dedup")
 
 T = TypeVar("T")
+
+
+def name_in(query: str, option: str, form: str) -> str:
+    """What the one option of a URL says, `scheduler_runs` where it isn't there.
+
+    Raises:
+        ValueError: there is another option; `form` tells what a URL looks like.
+    """
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    name = options.pop(option, "scheduler_runs")
+    if options:
+        raise ValueError(f"it has an option other than {option}; the form is {form}")
+    return name
 
 
 class Refused(Exception):
@@ -317,6 +331,12 @@ class ConditionalStore(ABC):
         }
 
     # What a store's own methods use.
+
+    def _opened(self, open_: Callable[[], T]) -> T:
+        try:
+            return open_()
+        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
+            raise self._unavailable(fault) from fault
 
     def _answer(self, ask: Callable[[], T], tries: Tries) -> T:
         """Asks, a question that changes nothing, until there is an answer."""

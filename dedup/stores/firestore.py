@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Unpack
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import grpc  # type: ignore[import-untyped]
 from google import auth
@@ -28,7 +28,7 @@ from google.cloud.firestore_v1.services.firestore.transports.grpc import Firesto
 
 from dedup.record import RunRecord
 from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, firestore_read, firestore_write, read_record
-from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, Clocks, ConditionalStore, Refused
+from dedup.stores.conditional import CLAIM_SECONDS, FAULTS, FINAL, Clocks, ConditionalStore, Refused, name_in
 from dedup.stores.firestore_transaction import run_in_transaction
 from dedup.stores.once import Once
 from dedup.stores.selection import EVERY_RUN, Selection
@@ -221,20 +221,15 @@ class FirestoreRunStore(ConditionalStore):
 
     # How the server is reached.
 
+    def _where(self) -> str:
+        return f"Firestore, database {self.database} of {self._project_text()}"
+
     def _name(self, run_id: str) -> str:
         return f"{self._connected().database}/documents/{self.collection}/{run_id}"
 
     def _connected(self) -> Connection:
-        return self._connection.get(self._connect_anew)
-
-    def _connect_anew(self) -> Connection:
-        try:
-            return connect(self.project, self.database)
-        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
-            raise self._unavailable(fault) from fault
-
-    def _where(self) -> str:
-        return f"Firestore, database {self.database} of {self._project_text()}"
+        """The connection, made at the first use: gRPC must not be started before the server forks."""
+        return self._connection.get(partial(self._opened, partial(connect, self.project, self.database)))
 
 
 def from_url(url: str) -> FirestoreRunStore:
@@ -249,8 +244,7 @@ def from_url(url: str) -> FirestoreRunStore:
     parts = urlsplit(re.sub("^firestore:?", "", url))
     project = parts.netloc
     database = parts.path.removeprefix("/") or "(default)"
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    collection = options.pop("collection", "scheduler_runs")
+    collection = name_in(parts.query, "collection", form)
     if project and not re.fullmatch(r"[a-z0-9.:-]+", project):
         raise ValueError(f"the project's id in it is none; the form is {form}")
     if not re.fullmatch(r"\(default\)|[a-z][a-z0-9-]{2,61}[a-z0-9]", database):
@@ -259,8 +253,6 @@ def from_url(url: str) -> FirestoreRunStore:
         )
     if not collection or "/" in collection:
         raise ValueError(f"{collection!r} is not a collection's id; the form is {form}")
-    if options:
-        raise ValueError(f"it has an option other than collection; the form is {form}")
     return FirestoreRunStore(project or None, database, collection)
 
 

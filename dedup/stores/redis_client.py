@@ -175,7 +175,9 @@ class _BoundedConnection(redis.Connection):
     def read_response(self, *args: Any, **options: Any) -> Any:
         if _bounds.tries is not None:
             try:
-                options["timeout"] = _bounds.tries.next_timeout()
+                left = _bounds.tries.next_timeout()
+                if left < TRY_SECONDS:  # else it is the connection's own time-out
+                    options["timeout"] = left
             except StoreUnavailable:
                 # Nobody waits for the reply any more, and it must not be the next command's.
                 self.disconnect()  # type: ignore[no-untyped-call]

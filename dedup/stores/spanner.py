@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from google.api_core import exceptions as google
 from google.auth.exceptions import GoogleAuthError
@@ -23,7 +24,7 @@ from google.cloud.spanner_v1 import param_types
 
 from dedup.record import RunRecord
 from dedup.stores import Claim, Effects, EffectsRaised, SeenRun, StoreUnavailable, read_record
-from dedup.stores.conditional import CLAIM_SECONDS, FINAL, SERVER_TIME, Clocks, ConditionalStore, Refused
+from dedup.stores.conditional import CLAIM_SECONDS, FINAL, SERVER_TIME, Clocks, ConditionalStore, Refused, name_in
 from dedup.stores.once import Once
 from dedup.stores.selection import EVERY_RUN, Selection
 from dedup.stores.spanner_client import BoundedDatabase, open_database
@@ -109,7 +110,7 @@ class SpannerRunStore(ConditionalStore):
         self.instance = instance
         self.database = database
         self.table = table
-        self._opened: Once[BoundedDatabase] = Once()
+        self._made: Once[BoundedDatabase] = Once()
 
     def list_runs(self, selection: Selection = EVERY_RUN) -> Iterator[SeenRun]:
         """Lists runs, newest first. Each page reads the whole table: an index on times that rise would be its one hot spot."""
@@ -215,19 +216,16 @@ class SpannerRunStore(ConditionalStore):
 
     def _database(self, tries: Tries) -> BoundedDatabase:
         """The database, made with its session at the first use: gRPC must not be started before the server forks."""
-        if self._opened.made is not None:
-            return self._opened.made
+        if self._made.made is not None:
+            return self._made.made
         try:
-            return self._opened.get(lambda: self._open(tries), tries.next_timeout())
+            return self._made.get(partial(self._make, tries), tries.next_timeout())
         except TimeoutError as fault:
             raise self._unavailable(fault) from fault
 
-    def _open(self, tries: Tries) -> BoundedDatabase:
-        try:
-            database = open_database(self.project, self.instance, self.database)
-        except Exception as fault:  # credentials, a project, a universe domain: whatever the environment lacks
-            raise self._unavailable(fault) from fault
-        return self._answer(lambda: database.make_session(tries), tries)
+    def _make(self, tries: Tries) -> BoundedDatabase:
+        database = self._opened(partial(open_database, self.project, self.instance, self.database))
+        return self._answer(partial(database.make_session, tries), tries)
 
     def _where(self) -> str:
         return f"Spanner, table {self.table} of {self.instance}/{self.database}, {self._project_text()}"
@@ -245,12 +243,9 @@ def from_url(url: str) -> SpannerRunStore:
     )
     if match is None:
         raise ValueError(f"it is not of the form {form}")
-    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
-    table = options.pop("table", "scheduler_runs")
+    table = name_in(urlsplit(url).query, "table", form)
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,127}", table):
         raise ValueError(f"{table!r} is not a table's name; the form is {form}")
-    if options:
-        raise ValueError(f"it has an option other than table; the form is {form}")
     return SpannerRunStore(match[1] or None, match[2], match[3], table)
 
 

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dedup.record import Decision, Ending, Status, decide
-from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store
+from dedup.stores import Claim, StoreUnavailable, Unsupported, open_store, redis_client
 from dedup.stores.redis import CLAIM_SECONDS, RedisRunStore, _record, _Script
 from dedup.stores.redis_client import TRY_SECONDS, Server, bounded_by, within_bounds
 from dedup.stores.tries import Tries
@@ -494,6 +494,25 @@ def test_a_connection_that_nobody_waits_for_is_closed() -> None:
         within_bounds(connect, abandon=lambda _: closed.set())
     go.set()
     assert closed.wait(10)
+
+
+def test_the_library_connects_by_what_is_bounded(harness: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """redis-py looks the server's name up, and connects, in `_connect`, and reads each reply by `read_response`."""
+    called: list[str] = []
+
+    def note(kind: type, method: str) -> None:
+        real = getattr(kind, method, None)
+        assert real is not None, f"redis-py has no {kind.__name__}.{method} any more: mend dedup/stores/redis_client.py"
+        monkeypatch.setattr(kind, method, lambda *args, **options: called.append(method) or real(*args, **options))
+
+    note(library.Connection, "_connect")
+    note(library.Connection, "read_response")
+    note(redis_client._BoundedConnection, "_connect")
+    store = RedisRunStore(harness.store.server, harness.prefix)
+    assert store.claim_run(a_claim()) is Decision.CLAIM
+    for method in ("_connect", "read_response"):
+        assert method in called, f"redis-py doesn't use {method} any more: mend dedup/stores/redis_client.py"
+    assert called.count("_connect") == 2, "redis-py connects by another way: mend dedup/stores/redis_client.py"
 
 
 def test_a_missing_authority_is_told_at_once() -> None:
