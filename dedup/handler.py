@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -215,30 +215,46 @@ def _run_job(job: Job, run: Run, lease: Lease, watched: telemetry.Step) -> tuple
     raised: BaseException | None = None
     try:
         with lease, watched:
-            value = job(run)
-            if inspect.isawaitable(value):
-                _await(value, returned)
-            else:
-                returned.append(value)
+            returned.append(job(run))
+            if inspect.isawaitable(returned[0]):
+                _await(returned)
     except BaseException as struck:
         raised = struck
     if any(inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value) for value in returned):
-        not_run = TypeError("the job has not run: it is a generator, and must be a function, plain or async")
+        not_run = TypeError("the job has not run: it is a generator, or its coroutine returned another, and must be a function")
         return [], raised if raised is not None else not_run
     return returned, raised
 
 
-def _await(value: Awaitable[Any], returned: list[Any]) -> None:
-    """Runs an async job to its end, in this thread.
+def _await(returned: list[Any]) -> None:
+    """Runs the coroutine that a job has returned, as asyncio.run does, and puts what that returns in its place.
 
-    What it returns is noted within the loop: a time-out that strikes while the loop is closed finds the job done.
+    In its place at once, inside the loop: what strikes while the loop is closed finds a job that is done.
     """
-    import asyncio  # nobody else needs it: a cold start doesn't pay for it
+    import asyncio  # where it is needed: a cold start may do without
 
-    async def note() -> None:
-        returned.append(await value)
+    ended = False
 
-    asyncio.run(note())
+    async def run() -> None:
+        nonlocal ended
+        try:
+            returned[0] = await returned[0]
+        finally:
+            ended = True
+
+    runner = asyncio.Runner()
+    try:
+        runner.run(run())
+    except BaseException as struck:
+        if not ended:  # the loop itself was struck, and may have lost a task's next step: the task can't be waited for
+            runner.get_loop().call_later(INTERRUPTED_SECONDS, runner.get_loop().stop)
+            with suppress(RuntimeError):  # that it was stopped
+                runner.close()
+        if isinstance(struck, asyncio.CancelledError):  # the job's own doing: the process's end is another BaseException
+            raise RuntimeError("the job has not finished: it was cancelled by what it awaited") from struck
+        raise
+    finally:
+        runner.close()
 
 
 @dataclass(frozen=True, slots=True)

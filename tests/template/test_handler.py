@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import ctypes
+import gc
 import hashlib
 import io
 import json
+import threading
+import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +21,7 @@ from typing import Any
 
 import pytest
 from flask import Flask, Response, request
+from functions_framework.exceptions import RequestTimeoutException
 from werkzeug.exceptions import ClientDisconnected
 
 import dedup
@@ -850,87 +855,241 @@ def test_an_attempt_that_is_paused_again_and_again_gives_up(house: House) -> Non
     assert house.store.seconds == [dedup.handler.INTERRUPTED_SECONDS]
 
 
-class AnAwaitable:
-    """What a library's own kind of coroutine is."""
-
-    def __await__(self) -> Iterator[Any]:
-        yield from asyncio.sleep(0).__await__()
-        return "done"
+# A job that is a coroutine.
 
 
-class AsyncCall:
+async def sent(run: Run) -> str:
+    """An async job."""
+    await asyncio.sleep(0)
+    return f"{run.job_name} sent"
+
+
+class Sender:
     """A job that is an object."""
 
     async def __call__(self, run: Run) -> str:
         """Does it."""
-        return await a_coroutine(run)
+        return await sent(run)
 
 
-async def a_coroutine(run: Run, result: str = "done") -> str:
-    """A job that waits for something, and looks at its run from there."""
-    await asyncio.sleep(0)
-    run.ensure_held()
-    return result
+class Promise:
+    """What can be awaited and is no coroutine."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def __await__(self) -> Generator[Any, None, str]:
+        return sent(self.run).__await__()
 
 
-@pytest.mark.parametrize("job", [a_coroutine, partial(a_coroutine, result="done"), AsyncCall(), lambda run: AnAwaitable()])
-def test_an_async_job_is_run(house: House, job: Job) -> None:
-    """A coroutine is run to its end, and what it returns is kept."""
-    assert seen(house.deliver(job)) == (200, "Run processed", RUN_ID, None)
-    assert house.record is not None
-    assert house.record.result == "done"
-
-
-def test_an_async_job_sees_the_context_of_its_delivery(house: House) -> None:
-    """Context variables that are set around a delivery, such as a trace, are set in the coroutine."""
-    context = contextvars.ContextVar("context", default="none")
-    context.set("the delivery's")
-
-    async def job(run: Run) -> str:
-        return context.get()
-
-    house.deliver(job)
-    assert house.record is not None
-    assert house.record.result == "the delivery's"
+async def with_more(run: Run, more: str) -> str:
+    """A job with an argument of its own."""
+    return f"{await sent(run)}{more}"
 
 
 @pytest.mark.parametrize(
-    ("raised", "body", "status"),
-    [(ValueError(SECRET), "error: job failed", None), (PermanentError(SECRET), "error: job failed for good", Status.FAILED)],
+    "job",
+    [sent, Sender(), partial(with_more, more=""), lambda run: sent(run), Promise, {"nightly": sent, "hourly": fail}],
+    ids=["function", "object", "partial", "lambda", "awaitable", "several"],
 )
-def test_an_async_job_that_raises(house: House, raised: Exception, body: str, status: Status | None) -> None:
-    """What a coroutine raises counts as what a plain job raises."""
+def test_an_async_job_is_run_to_its_end(house: House, job: Any) -> None:
+    """What a job returns to be awaited is awaited, whatever kind of callable it is, and its own return value is the result."""
+    assert seen(house.deliver(job)) == (200, "Run processed", RUN_ID, None)
+    assert house.record is not None
+    assert (house.ran, house.status, house.record.result) == (1, Status.COMPLETED, "nightly sent")
+    assert seen(house.deliver(job)) == (200, "Duplicate run skipped", RUN_ID, "true")
+
+
+@pytest.mark.parametrize("raised", [ZeroDivisionError, StoreUnavailable, LeaseLost, TimeoutError])
+def test_an_async_job_raised(house: House, raised: type[Exception]) -> None:
+    """What an async job raises releases its run, with its trace in the log."""
+
+    async def the_jobs_own_line(run: Run) -> None:
+        await asyncio.sleep(0)
+        raise raised(SECRET)
+
+    assert seen(house.deliver(the_jobs_own_line)) == (500, "error: job failed", RUN_ID, None)
+    assert house.record is None
+    assert "in the_jobs_own_line\n" in house.line["stack_trace"]
+    assert house.line["stack_trace"].endswith(f"{raised.__name__}: {SECRET}\n")
+
+
+def test_an_async_job_raised_permanent_error(house: House) -> None:
+    """PermanentError is as of a plain job."""
+
+    async def job(run: Run) -> None:
+        fail_for_good(run)
+
+    assert seen(house.deliver(job)) == (500, "error: job failed for good", RUN_ID, None)
+    assert house.status is Status.FAILED
+
+
+def test_an_async_job_that_is_cancelled_by_its_own_tasks(house: House) -> None:
+    """A CancelledError that a job lets out is its failure, and not an abort, which would take the worker down."""
+
+    async def job(run: Run) -> None:
+        task = asyncio.create_task(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await task
+
+    assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
+    assert house.record is None
+    assert "CancelledError" in house.line["stack_trace"]
+    assert house.line["stack_trace"].endswith("the job has not finished: it was cancelled by what it awaited\n")
+
+
+def test_an_async_job_is_renewed_and_can_look(house: House) -> None:
+    """An async job's lease is renewed; it sees whether it still holds the run, and raises as a plain job where it doesn't."""
+    house.settings = Settings(lease_seconds=30)
+
+    async def job(run: Run) -> None:
+        house.clock.advance(35)
+        run.ensure_held()
+        await asyncio.sleep(0)
+        house.rival()
+        run.ensure_held()
+
+    assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
+    assert "LeaseLost" in house.line["stack_trace"]
+    assert house.store.calls == ["claim_run", *["renew_run"] * 3]
+
+
+def test_an_async_jobs_writes_are_committed_with_the_completion(house: House) -> None:
+    """on_commit and hand_over work in an async job."""
+
+    async def job(run: Run) -> None:
+        run.on_commit(write)
+
+    async def begin(run: Run) -> None:
+        run.hand_over(1200)
+
+    assert house.deliver(job).status_code == 200
+    assert (house.status, written(house)) == (Status.COMPLETED, True)
+    hourly = HEADERS | {"X-CloudScheduler-JobName": "hourly"}
+    assert house.deliver(begin, headers=hourly).status_code == 202
+
+
+def test_an_async_job_has_its_callers_context(house: House) -> None:
+    """Context variables and the request are in an async job what they are around it."""
+    told: list[Any] = []
+    variable: ContextVar[str] = ContextVar("variable")
+    variable.set("set outside")
 
     async def job(run: Run) -> None:
         await asyncio.sleep(0)
-        raise raised
+        told.extend([variable.get(), request.method, threading.current_thread()])
 
-    assert seen(house.deliver(job))[:2] == (500, body)
-    assert (house.record.status if house.record is not None else None) is status
+    house.deliver(job)
+    assert told == ["set outside", "POST", threading.current_thread()]
 
 
-def test_an_interruption_of_an_async_job(house: House) -> None:
-    """A worker's abort in the middle of a coroutine releases the run, and goes on up."""
+@INTERRUPTIONS
+@pytest.mark.parametrize("where", ["job", "task"])
+def test_an_interrupted_async_job_is_released(house: House, interruption: type[BaseException], where: str) -> None:
+    """An interruption in a job's coroutine, or in a task of it, releases the run, and goes on up."""
+
+    async def strike() -> None:
+        await asyncio.sleep(0)
+        raise interruption
 
     async def job(run: Run) -> None:
-        await asyncio.sleep(0)
-        raise Abort
+        await (strike() if where == "job" else asyncio.gather(strike(), asyncio.sleep(60)))
 
-    interrupt(house, Abort, job)
+    interrupt(house, interruption, job)
+    assert house.record is None
+    assert house.store.seconds == [dedup.handler.INTERRUPTED_SECONDS]
+
+
+@pytest.mark.parametrize("interruption", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("tidies", [True, False])
+def test_an_interrupted_loop_is_given_up(
+    house: House, interruption: type[BaseException], tidies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interruption that strikes the loop itself cancels the job; one that doesn't end is not waited for."""
+    monkeypatch.setattr(dedup.handler, "INTERRUPTED_SECONDS", 0.05)
+    cancelled: list[bool] = []
+
+    def strike() -> None:
+        raise interruption
+
+    async def job(run: Run) -> None:
+        asyncio.get_running_loop().call_soon(strike)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.append(True)
+            if not tidies:
+                await asyncio.sleep(60)
+
+    began = time.monotonic()
+    interrupt(house, interruption, job)
+    assert time.monotonic() - began < 30
+    assert (cancelled, house.record) == ([True], None)
+
+
+@pytest.mark.parametrize("raised", [RequestTimeoutException, SystemExit, Abort])
+def test_a_time_out_that_is_raised_into_a_waiting_loop(house: House, raised: type[BaseException]) -> None:
+    """A framework's time-out, raised into the thread while its loop waits, ends the job and releases its run."""
+    thread = ctypes.c_ulong(threading.get_ident())
+
+    async def job(run: Run) -> None:
+        strike = partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, ctypes.py_object(raised))
+        threading.Timer(0.05, strike).start()
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+
+    if issubclass(raised, Exception):
+        assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
+    else:
+        interrupt(house, raised, job)
     assert house.record is None
 
 
-def test_an_interruption_after_an_async_job_has_returned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time-out that strikes while the loop is closed finds the job done: its run is completed, and never released."""
-    run = asyncio.run
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, Abort, TimeoutError])
+@pytest.mark.parametrize("where", ["loop", "lease"])
+def test_struck_just_after_an_async_job_returned(
+    house: House, raised: type[BaseException], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What strikes when a job's coroutine has returned, while its loop is closed or later, never releases its run."""
+    close = asyncio.Runner.close
 
-    def struck(job: Any) -> None:
-        run(job)
-        raise Abort
+    def struck(self: asyncio.Runner) -> None:
+        close(self)
+        raise raised
 
-    monkeypatch.setattr(asyncio, "run", struck)
-    interrupt(house, Abort, a_coroutine)
-    assert house.status is Status.COMPLETED
+    if where == "loop":
+        monkeypatch.setattr(asyncio.Runner, "close", struck)
+    else:
+        monkeypatch.setattr(dedup.handler, "Lease", struck_lease(raised))
+    if issubclass(raised, Exception):
+        assert seen(house.deliver(sent)) == (200, "Run processed", RUN_ID, None)
+    else:
+        interrupt(house, raised, sent)
+    assert (house.ran, house.status) == (1, Status.COMPLETED)
+    assert house.store.calls == ["claim_run", "finish_run completed"]
+
+
+def test_an_async_job_that_leaves_tasks_behind(house: House) -> None:
+    """A task that a job doesn't await is cancelled when the job has returned, and the run is done."""
+    ends: list[str] = []
+
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    async def job(run: Run) -> None:
+        task = asyncio.create_task(linger())
+        await asyncio.sleep(0)
+        assert not task.done()
+
+    assert house.deliver(job).status_code == 200
+    assert (ends, house.status) == (["cancelled"], Status.COMPLETED)
+
+
+# Several jobs.
 
 
 def test_one_of_several_jobs_is_run(house: House) -> None:
@@ -987,18 +1146,25 @@ def a_generator(run: Run) -> Iterator[str]:
     yield "done"
 
 
-async def a_generator_in_the_end(run: Run) -> Iterator[str]:
-    """Likewise, though it is awaited."""
+async def a_coroutine_of_a_generator(run: Run) -> Iterator[str]:
+    """A job that does nothing when it is awaited."""
     return a_generator(run)
 
 
-@pytest.mark.parametrize("job", [an_async_generator, a_generator, a_generator_in_the_end])
+async def a_coroutine_of_a_coroutine(run: Run) -> Any:
+    """Likewise."""
+    return sent(run)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("job", [an_async_generator, a_generator, a_coroutine_of_a_generator, a_coroutine_of_a_coroutine])
 def test_a_job_that_only_promises_to_run_has_failed(house: House, job: Callable[[Run], Any]) -> None:
     """A generator has not run by being called: its run is not recorded as done, and the log says why."""
     assert seen(house.deliver(job)) == (500, "error: job failed", RUN_ID, None)
     assert house.record is None
+    gc.collect()  # while the warning of what was never awaited is expected
     assert "TypeError: the job has not run: " in house.line["stack_trace"]
-    assert house.line["stack_trace"].endswith(", and must be a function, plain or async\n")
+    assert house.line["stack_trace"].endswith(", and must be a function\n")
 
 
 def test_an_interruption_of_a_job_that_only_promises_to_run(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
