@@ -14,6 +14,7 @@ AT_ONCE := --numprocesses 2 --dist loadgroup
 RUNS := $${DEDUP_STORE:-sqlite:///.local/runs.db}
 STORES := $(wildcard dedup/stores/requirements-*.txt)
 OURS := $(wildcard dedup tests/template benchmarks examples)
+NOT_YOURS := --force-exclude --extend-exclude dedup,tests/template,benchmarks,docs,examples,env,*.ipynb
 
 .PHONY: help run deliver test-job test test-all test-latest lint lint-terraform upgrade mutants bench
 
@@ -31,7 +32,7 @@ deliver: ## Deliver a run as Cloud Scheduler does, and print the answer (JOB=nig
 		--header "X-CloudScheduler-JobName: $(JOB)" --header "X-CloudScheduler-ScheduleTime: $(TIME)" --write-out '\n'
 
 test-job: $(VENV)/dev-installed ## Run your tests, and see that main.py is wired as it is deployed (seconds).
-	@$(VENV)/bin/pytest
+	@$(VENV)/bin/pytest --ignore=tests/template $(wildcard tests) dedup/smoke.py
 
 test: test-job ## Run every test, the template's long ones at a smaller size (under 3 minutes).
 	@if [ -d tests/template ]; then WHOLE=0 $(VENV)/bin/pytest tests/template $(AT_ONCE); fi
@@ -45,16 +46,16 @@ test-latest: ## Run every test whole with the newest releases of all packages, i
 	@.local/latest/bin/pip install --quiet --requirement .local/latest/requirements.txt
 	@.local/latest/bin/pip install --quiet --no-deps --requirement requirements-workflows.txt
 	@.local/latest/bin/pip freeze > .local/latest/installed.txt
-	@.local/latest/bin/pytest
+	@.local/latest/bin/pytest --ignore=tests/template $(wildcard tests) dedup/smoke.py
 	@.local/latest/bin/pytest tests/template $(AT_ONCE) -m "not alone" && .local/latest/bin/pytest tests/template -m alone
 
 lint: $(VENV)/dev-installed ## Check the template's style (ruff) and types (mypy), and your code for what is surely wrong.
 	@$(VENV)/bin/ruff check --config .ci/ruff.toml $(OURS)
 	@$(VENV)/bin/ruff format --check --config .ci/ruff.toml $(OURS)
 	@$(VENV)/bin/mypy --config-file .ci/mypy.ini
-	@$(VENV)/bin/ruff check .
-	@if grep -q '^\[tool\.ruff\.format' pyproject.toml; then $(VENV)/bin/ruff format --check .; fi
-	@if grep -q '^\[tool\.mypy' pyproject.toml; then $(VENV)/bin/mypy; fi
+	@$(VENV)/bin/ruff check $(NOT_YOURS) .
+	@if grep -q '^\[tool\.ruff\.format' pyproject.toml; then $(VENV)/bin/ruff format --check $(NOT_YOURS) .; fi
+	@if grep -q '^\[\[*tool\.mypy' pyproject.toml || [ -f mypy.ini ]; then $(VENV)/bin/mypy; fi
 
 lint-terraform: .local/checkov/installed ## Look for what is insecure in terraform/ (checkov; 100 packages, in an environment of their own).
 	@rm -rf .local/checkov/terraform && mkdir .local/checkov/terraform

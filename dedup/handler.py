@@ -172,7 +172,7 @@ def _choose_job(job: Job | Mapping[str, Job], job_name: str) -> Job:
     if not isinstance(job, Mapping):
         return job
     if job_name not in job:
-        raise BadDelivery(f"there is no job {job_name!r} here, but {', '.join(sorted(job)) or 'none at all'}")
+        raise BadDelivery(f"there is no job {job_name!r} here, but {', '.join(sorted(map(str, job))) or 'none at all'}")
     return job[job_name]
 
 

@@ -23,6 +23,7 @@ from unittest import mock
 
 import functions_framework
 
+import dedup
 from dedup import handler
 from dedup.auth import open_auth
 from dedup.delivery import JOB_NAME_HEADER, SCHEDULE_TIME_HEADER, Delivery, parse_schedule_time
@@ -33,7 +34,7 @@ from dedup.stores import Claim
 from dedup.stores.sqlite import SQLiteRunStore
 
 if TYPE_CHECKING:
-    from flask import Flask
+    from flask import Flask, Request, Response
     from werkzeug.test import TestResponse
 
 NOON = "2026-10-16T12:00:00Z"
@@ -49,7 +50,7 @@ def scheduler(
 ) -> Iterator[Scheduler]:
     """Loads a function as functions-framework does, and gives it a store of its own for as long as the `with` lasts.
 
-    What DEDUP_* variables say has no influence here.
+    Neither DEDUP_* variables nor a store, a clock or an auth that the function gives to `dedup.handle` have any influence here.
 
     Args:
         source: the file.
@@ -65,7 +66,12 @@ def scheduler(
         replaced: dict[str, Any] = {"_settings": replace(settings, scope=()), "_store": store, "_clock": clock, "_auth": auth}
         if job is not None:
             replaced["_choose_job"] = lambda *_: job
-        with mock.patch.multiple(handler, **replaced):
+
+        def handle(request: Request, job: Any, *, delivery: Any = None, settings: Any = None, **_: Any) -> Response:
+            return real_handle(request, job, delivery=delivery, settings=settings)  # no store that a function opens itself
+
+        real_handle = handler.handle
+        with mock.patch.multiple(handler, handle=handle, **replaced), mock.patch.object(dedup, "handle", handle):
             app: Flask = functions_framework.create_app(target, str(source))  # type: ignore[no-untyped-call]
             yield Scheduler(app, store, clock, settings)
 

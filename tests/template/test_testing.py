@@ -131,6 +131,26 @@ def test_another_job_takes_the_place_of_the_forks(tmp_path: Path, jobs: str) -> 
     assert sys.modules["main"].done == []
 
 
+@pytest.mark.parametrize("spelled", ["dedup.handle", "handle", "handler.handle"])
+def test_a_store_of_the_functions_own_is_not_used(tmp_path: Path, spelled: str) -> None:
+    """A function that opens its store itself is tested on the throw-away one all the same: what it has is production's."""
+    file = main_py(tmp_path)
+    own = f"""
+from dedup import handle, handler
+from dedup.stores import open_store
+
+OWN = open_store("sqlite:///{tmp_path}/own.db")
+
+def handle_scheduled_job(request):
+    return {spelled}(request, run_job_logic, store=OWN)
+"""
+    file.write_text(JOB + own)
+    with testing.scheduler(file) as scheduler:
+        assert scheduler.deliver().text == "Run processed"
+        assert scheduler.record() is not None
+    assert not (tmp_path / "own.db").exists()
+
+
 def test_variables_of_the_process_have_no_influence(tmp_path: Path) -> None:
     """A shell that is set up for production tests a job as any other does."""
     main_py(tmp_path)
@@ -160,7 +180,7 @@ def test_the_process_is_as_before(tmp_path: Path) -> None:
     from dedup import handler
 
     def now() -> tuple[object, ...]:
-        return handler._store, handler._settings, handler._clock, handler._auth, handler._choose_job
+        return handler._store, handler._settings, handler._clock, handler._auth, handler._choose_job, handler.handle
 
     before = now()
     with testing.scheduler(main_py(tmp_path), job=lambda run: None):

@@ -85,4 +85,4 @@ def test_a_build_uploads_the_repository(uploads: Uploads, repository: set[str]) 
     uploaded = uploads((ROOT / ".gcloudignore-build").read_text(), [*repository, *LEFT_BEHIND])
     assert uploaded - {".gcloudignore", ".gitignore"} == repository
     assert not uploaded & set(LEFT_BEHIND)
-    assert {"Makefile", "terraform/function.tf", "tests/template/conftest.py", ".gitattributes"} <= uploaded
+    assert {"Makefile", "terraform/function.tf", "tests/template/conftest.py", ".ci/upgrade"} <= uploaded

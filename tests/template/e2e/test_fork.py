@@ -203,7 +203,34 @@ def test_a_main_that_connects_at_import_is_told(fork: Fork) -> None:
     fork.append("main.py", "\nimport socket\n\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.1', 9))")
     done = fork.run("make", "test-job")
     assert done.returncode != 0
-    assert "main.py connects to something when it is imported" in done.stdout
+    assert "main.py connects to socket.connect ('127.0.0.1', 9) when it is imported" in done.stdout
+
+
+@long
+def test_a_module_that_is_not_deployed_is_told(fork: Fork) -> None:
+    """`make test-job` tells of a module that main.py imports and .gcloudignore leaves out, with the line to add."""
+    with_a_module(fork)
+    fork.replace(".gcloudignore", "!/reports.py\n", "")
+    done = fork.run("make", "test-job")
+    assert done.returncode != 0
+    assert "main.py imports reports.py, which .gcloudignore leaves out: add a line such as !/reports.py" in done.stdout
+
+
+@long
+def test_what_a_fork_sets_up_by_files_of_its_own(fork: Fork) -> None:
+    """A fork's own pytest.ini and ruff.toml are for its own code, and not for the template's."""
+    fork.write("pytest.ini", "[pytest]\naddopts = -q\n")
+    fork.write("ruff.toml", '[lint]\nselect = ["FBT", "TRY"]\n')
+    fork.append("main.py", "\nimport atexit\n\natexit.register(print, 'bye')\nprint('starting', end='')")
+    assert "6 passed" in fork.succeeds("make", "test-job")
+    fork.succeeds("make", "lint")
+
+
+@long
+def test_a_client_that_looks_for_its_credentials_is_no_connection(fork: Fork) -> None:
+    """Where Google's libraries ask the metadata server for credentials when main.py makes a client, that is let pass."""
+    fork.append("main.py", "\nimport socket\n\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.1', 18931))")
+    fork.succeeds("make", "test-job", GCE_METADATA_HOST="127.0.0.1:18931")
 
 
 @long
@@ -373,6 +400,50 @@ def test_a_plain_merge_has_no_conflict(upstream: Fork, fork: Fork, tmp_path: Pat
 
 
 @long
+def test_an_upgrade_leaves_alone_what_was_renamed(upstream: Fork, fork: Fork, tmp_path: Path) -> None:
+    """What the template changes in a file is not written into what a fork has made of it under another name."""
+    fork.git("mv", "tests/test_job.py", "tests/test_export.py")
+    fork.git("mv", "examples/long_job/job.py", "job.py")
+    fork.git("mv", "docs", "documentation")
+    fork.git("rm", "-rq", "examples", "terraform")
+    fork.commit("Our names")
+    newer = changed(upstream, tmp_path / "newer")
+    newer.append("examples/long_job/job.py", "# newer")
+    newer.write("terraform/new.tf", "# newer\n")
+    newer.commit("More")
+    fork.git("remote", "set-url", "upstream", str(newer.folder))
+    own = ["tests/test_export.py", "job.py", "documentation/operations.md"]
+    before = [(fork.folder / path).read_text() for path in own]
+
+    fork.succeeds("make", "upgrade")
+
+    assert [(fork.folder / path).read_text() for path in own] == before
+    assert [path for path in ("docs", "examples", "terraform", "tests/test_job.py") if (fork.folder / path).exists()] == []
+
+
+@long
+def test_tags_of_a_fork_are_not_the_templates(upstream: Fork, fork: Fork, tmp_path: Path) -> None:
+    """A version is the template's tag, also where the fork has one of that name."""
+    newer = changed(upstream, tmp_path / "newer")
+    newer.git("tag", "v1.1.0")
+    newer.append("dedup/__init__.py", "# beyond")
+    newer.commit("Beyond")
+    fork.git("tag", "v1.1.0")
+    fork.git("remote", "set-url", "upstream", str(newer.folder))
+    fork.succeeds("make", "upgrade", "VERSION=v1.1.0")
+    assert (fork.folder / "dedup/__init__.py").read_text().endswith("# newer\n")
+
+
+@long
+def test_a_shallow_clone_is_told_how_to_get_its_history(upstream: Fork, tmp_path: Path) -> None:
+    """A clone without its history is told how to get it, and not that it has none."""
+    upstream.git("clone", "--quiet", "--depth=1", "--origin=upstream", f"file://{upstream.folder}", str(tmp_path / "shallow"))
+    shallow = Fork(tmp_path / "shallow")
+    shallow.lend_packages()
+    assert "git fetch --unshallow" in shallow.run("make", "upgrade").stderr
+
+
+@long
 def test_an_upgrade_that_cannot_be_merged_is_told(upstream: Fork, fork: Fork, tmp_path: Path) -> None:
     """Where a fork has changed what is the template's, `make upgrade` changes nothing, and says which file and what to do."""
     fork.replace("requirements.txt", "flask==3.1.3", "flask==3.1.1")
@@ -383,7 +454,7 @@ def test_an_upgrade_that_cannot_be_merged_is_told(upstream: Fork, fork: Fork, tm
     done = fork.run("make", "upgrade")
 
     assert done.returncode != 0
-    assert "Not upgraded: both have changed these files." in done.stderr
+    assert "Not upgraded: git can't merge these files." in done.stderr
     assert "\n  requirements.txt\n" in done.stderr
     assert (fork.git("rev-parse", "HEAD"), fork.git("status", "--porcelain")) == (head, "")
 
