@@ -245,13 +245,13 @@ def _await(returned: list[Any]) -> None:
     runner = asyncio.Runner()
     try:
         runner.run(run())
-    except BaseException as struck:
+    except BaseException as strike:
         if not ended:  # the loop itself was struck, and may have lost a task's next step: the task can't be waited for
             runner.get_loop().call_later(INTERRUPTED_SECONDS, runner.get_loop().stop)
             with suppress(RuntimeError):  # that it was stopped
                 runner.close()
-        if isinstance(struck, asyncio.CancelledError):  # the job's own doing: the process's end is another BaseException
-            raise RuntimeError("the job has not finished: it was cancelled by what it awaited") from struck
+        if isinstance(strike, asyncio.CancelledError):  # the job's own doing: the process's end is another BaseException
+            raise RuntimeError("the job has not finished: it was cancelled by what it awaited") from strike
         raise
     finally:
         runner.close()
